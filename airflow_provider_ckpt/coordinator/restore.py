@@ -1,0 +1,243 @@
+"""Restore: fences the dead attempt, climbs the restart ladder, verifies, and plans the next attempt.
+
+The new attempt is numbered first: from that moment nothing of the old one moves, whatever still runs. Then an
+ancestor's COMMITTING is finished, the rung is chosen by what the store, the targets' own markers and the bytes say, and
+the attempt is settled: the next driver that claims it starts there. A restore that dies on the way has cost a number.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from airflow_provider_ckpt.coordinator.commit import Committer, commit
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.keeping import Keeper
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.coordinator.verify import OnBytes, verify
+from airflow_provider_ckpt.metastore import Start
+from airflow_provider_ckpt.metastore.leases import restore_owner
+from airflow_provider_ckpt.protocol.duration import approximate
+from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.records import SINK_DONE, Attempt, AttemptStatus, Checkpoint, Lease, Rung
+from airflow_provider_ckpt.protocol.recovery import (
+    Candidate,
+    Choice,
+    Policy,
+    Price,
+    SinkMarker,
+    Target,
+    choose,
+    is_tip_spent,
+)
+from airflow_provider_ckpt.protocol.timeline import current_timeline, newest_planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOptions:
+    """How a restore may go about it."""
+
+    target: Target = field(default_factory=Target)
+    policy: Policy = field(default_factory=Policy)
+    committers: Mapping[str, Committer] = field(default_factory=dict)
+    is_tip_intact: Callable[[Attempt], bool] = lambda attempt: False
+    take_over: bool = False  # fence an attempt that is alive
+    is_proven_dead: bool = False  # the old application is gone for certain: do not wait for its time to live
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The planned attempt and where it starts from."""
+
+    attempt: Attempt
+    choice: Choice
+    manifest: Manifest | None  # on the CHECKPOINT rung
+
+
+def plan_restore(context: Context, pipeline: str, options: RestoreOptions | None = None) -> Choice:
+    """What a restore would choose now; changes nothing and reads no data files."""
+    options = options or RestoreOptions()
+    return _Ladder(context, pipeline, options).choose()
+
+
+def restore(
+    context: Context, pipeline: str, options: RestoreOptions | None = None, on_bytes: OnBytes = lambda count: None
+) -> Restored:
+    """Do it: afterwards a planned attempt waits for its driver.
+
+    :raises Refused: when the running attempt is alive, when nothing usable is there, when a sink has committed beyond
+        the chosen checkpoint, or when an ancestor's commit can not be finished.
+    :raises TryAgain: while another restore works.
+    """
+    options = options or RestoreOptions()
+    _refuse_if_alive(context, pipeline, options)
+    lease = context.store.leases.acquire_restore(pipeline, owner=context.actor, token=context.new_token())
+    try:
+        return _Restore(context, lease, options, on_bytes).run()
+    finally:
+        context.store.leases.release(lease)
+
+
+def _refuse_if_alive(context: Context, pipeline: str, options: RestoreOptions) -> None:
+    found = context.store.pipelines.get(pipeline)
+    if options.take_over or options.is_proven_dead or found.current_attempt is None:
+        return
+    attempt = context.store.attempts.get(pipeline, found.current_attempt)
+    if attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
+        return
+    silence = context.store.checkpoints.now() - attempt.heartbeat_at
+    if silence < found.settings.attempt_ttl:
+        raise Refused(
+            f"Attempt {attempt.number} of {pipeline} is alive on {attempt.host or 'an unknown host'}: its last "
+            f"heartbeat was {approximate(silence)} ago. Stop it first, or fence it with --take-over."
+        )
+
+
+class _Ladder:
+    """What there is to choose from."""
+
+    def __init__(self, context: Context, pipeline: str, options: RestoreOptions) -> None:
+        self._context = context
+        self._pipeline = pipeline
+        self._options = options
+        attempts = context.store.attempts.of(pipeline)
+        self.started = [each for each in attempts if each.claimed_at is not None]
+        self.last = newest_planned(attempts)
+        self._timeline = current_timeline(attempts)
+        self._retained = context.store.checkpoints.retained(pipeline)
+
+    def choose(self) -> Choice:
+        if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
+            return Choice(rung=Rung.FRESH, checkpoint=None, price=Price(replay=timedelta(0)))
+        chosen_before = None if waiting is None else waiting.restored_from
+        return choose(
+            self._options.target if chosen_before is None else Target(id=chosen_before),
+            [self._candidate(each) for each in self._retained if each.phase is Phase.COMPLETED],
+            pipeline=self._pipeline,
+            now=self._context.store.checkpoints.now(),
+            tip_is_intact=self._is_tip_usable(),
+            is_first_start=not self.started,
+            sinks=self._markers(),
+            policy=self._options.policy,
+        )
+
+    def start_of(self, choice: Choice, next_checkpoint: int) -> Start:
+        if choice.checkpoint is not None:
+            checkpoint = choice.checkpoint
+            return Start(
+                rung=Rung.CHECKPOINT,
+                parent=checkpoint.attempt,
+                fork_at=checkpoint.ref.id,
+                restored_from=checkpoint.ref.id,
+            )
+        if choice.rung is Rung.TIP:
+            return Start(rung=Rung.TIP, parent=self.started[-1].number, fork_at=next_checkpoint - 1)
+        return Start(rung=Rung.FRESH)
+
+    def _candidate(self, checkpoint: Checkpoint) -> Candidate:
+        on_timeline = self._timeline.holds(checkpoint.attempt, checkpoint.ref.id)
+        return Candidate(checkpoint=checkpoint, is_on_timeline=on_timeline)
+
+    def _waiting(self) -> Attempt | None:
+        """An attempt that was planned and never claimed: a person may have chosen its start, so it is kept."""
+        if self.last is None or self.last.claimed_at is not None or self._options.target != Target():
+            return None
+        return self.last
+
+    def _is_tip_usable(self) -> bool:
+        if not self.started or self.last is None:
+            return False
+        died = self.started[-1]
+        is_newest = self.last == died or (self.last.rung is Rung.TIP and self.last.parent == died.number)
+        return is_newest and not is_tip_spent(died, self._retained) and self._options.is_tip_intact(died)
+
+    def _markers(self) -> dict[str, SinkMarker]:
+        """What was published last: what the targets say, and the store where nobody can ask the target."""
+        known = {
+            sink: SinkMarker(committed=id_)
+            for sink, id_ in self._context.store.sinks.newest_committed(self._pipeline).items()
+        }
+        asked = {sink: committer.marker(self._pipeline) for sink, committer in self._options.committers.items()}
+        return known | asked
+
+
+class _Restore:
+    """One restore under one lease."""
+
+    def __init__(self, context: Context, lease: Lease, options: RestoreOptions, on_bytes: OnBytes) -> None:
+        self._context = context
+        self._lease = lease
+        self._options = options
+        self._keeper = Keeper(context, lease)
+        self._on_bytes = on_bytes
+
+    def run(self) -> Restored:
+        store, pipeline = self._context.store, self._lease.pipeline
+        old = self._running()
+        attempt = store.attempts.fence(self._lease, actor=self._context.actor)
+        self._finish_committing(attempt)
+        self._wait_for(old)
+        ladder, choice = self._choose_intact(attempt)
+        start = ladder.start_of(choice, store.pipelines.get(pipeline).next_checkpoint)
+        planned = store.attempts.settle(
+            self._lease, attempt.number, start, actor=self._context.actor, reason=f"{choice.rung}: {choice.price}"
+        )
+        self._unpin(choice, attempt)
+        manifest = load_manifest(self._context, choice.checkpoint) if choice.checkpoint else None
+        return Restored(attempt=planned, choice=choice, manifest=manifest)
+
+    def _running(self) -> Attempt | None:
+        current = self._context.store.pipelines.get(self._lease.pipeline).current_attempt
+        if current is None:
+            return None
+        attempt = self._context.store.attempts.get(self._lease.pipeline, current)
+        return attempt if attempt.status is AttemptStatus.RUNNING else None
+
+    def _finish_committing(self, attempt: Attempt) -> None:
+        store = self._context.store
+        flying = store.checkpoints.in_flight(self._lease.pipeline)
+        if flying is None:
+            return
+        if commit(self._context, flying.ref, attempt.number, self._options.committers).phase is Phase.COMPLETED:
+            return
+        waiting = [sink for sink in store.sinks.of(flying.ref) if sink.status not in SINK_DONE]
+        names = ", ".join(f"{sink.sink} ({sink.last_error or sink.status})" for sink in waiting)
+        raise Refused(
+            f"Pipeline {self._lease.pipeline} can not be restored before {flying.ref} is committed; "
+            f"waiting for: {names}. Bring the sink back and restore again, or say what became of it with "
+            f"`ckpt resolve {flying.ref} --sink {waiting[0].sink} --as committed|abandoned`."
+        )
+
+    def _wait_for(self, old: Attempt | None) -> None:
+        """An old driver that can not reach the store stops by itself within its time to live: wait that long."""
+        if old is None or old.heartbeat_at is None or self._options.is_proven_dead:
+            return
+        store = self._context.store
+        until = old.heartbeat_at + store.pipelines.get(old.pipeline).settings.attempt_ttl
+        while (left := (until - store.checkpoints.now()).total_seconds()) > 0:
+            store.leases.renew(self._lease)
+            self._context.sleep(min(left, 1.0))
+
+    def _choose_intact(self, attempt: Attempt) -> tuple[_Ladder, Choice]:
+        """Choose, pin and re-hash; a corrupt choice is marked, and the ladder is climbed again without it."""
+        while True:
+            ladder = _Ladder(self._context, self._lease.pipeline, self._options)
+            choice = ladder.choose()
+            if choice.checkpoint is None:
+                return ladder, choice
+            owner = restore_owner(attempt.number)
+            self._context.store.pins.add(choice.checkpoint.ref, owner=owner, reason="being restored")
+            if verify(self._context, choice.checkpoint.ref, self._heard).is_intact:
+                return ladder, choice
+            self._unpin(choice, attempt)
+            self._context.store.leases.renew(self._lease)
+
+    def _heard(self, count: int) -> None:
+        self._keeper.touch()
+        self._on_bytes(count)
+
+    def _unpin(self, choice: Choice, attempt: Attempt) -> None:
+        if choice.checkpoint is not None:
+            owner = restore_owner(attempt.number)
+            self._context.store.pins.remove(choice.checkpoint.ref, owner=owner, actor=self._context.actor)

@@ -1,0 +1,217 @@
+"""Acknowledgements: the hot path.
+
+A Spark task sends the acks of all the participants it made durable in one statement. Only rows that are still pending,
+of a checkpoint that still waits, from the attempt that is still current, change; everything else is told apart
+afterwards and kept as evidence.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from airflow_provider_ckpt.metastore import guards
+from airflow_provider_ckpt.metastore.engine import Engine, Tx, clean
+from airflow_provider_ckpt.metastore.failing import fail_checkpoint
+from airflow_provider_ckpt.metastore.pipelines import lock_pipeline
+from airflow_provider_ckpt.metastore.rows import ack_row_of, ack_to_json
+from airflow_provider_ckpt.metastore.schema import Json as JsonType
+from airflow_provider_ckpt.metastore.schema import acks, evidence
+from airflow_provider_ckpt.protocol.codec import Json, canonical
+from airflow_provider_ckpt.protocol.reasons import EVIDENCE, AckOutcome, FailureReason
+from airflow_provider_ckpt.protocol.records import Ack, AckRow, AckStatus, Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """n of m have acknowledged."""
+
+    acked: int
+    expected: int
+
+
+class Acks:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def acknowledge(
+        self, ref: Ref, attempt: int, sent: Sequence[Ack], *, host: str | None = None
+    ) -> dict[str, AckOutcome]:
+        """Acknowledge any number of participants at once; says what became of each."""
+        with self._engine.write() as tx:
+            accepted = _accept(tx, self._engine.dialect, ref, attempt, sent, host)
+            others = [ack for ack in sent if ack.participant not in accepted]
+            outcomes = dict.fromkeys(accepted, AckOutcome.ACCEPTED)
+            if others:
+                outcomes |= _classify(tx, ref, attempt, [ack.participant for ack in others])
+                _keep_evidence(tx, ref, attempt, others, outcomes, host)
+            return outcomes
+
+    def decline(self, ref: Ref, attempt: int, participant: str, message: str, *, host: str | None = None) -> AckOutcome:
+        """Say that a participant can not take part: this checkpoint fails, the pipeline goes on."""
+        with self._engine.write() as tx:
+            lock_pipeline(tx, ref.pipeline)
+            declined = tx.connection.execute(
+                sa.update(acks)
+                .where(
+                    guards.is_ack(ref),
+                    acks.c.participant == participant,
+                    acks.c.status == AckStatus.PENDING,
+                    guards.accepts_acks(ref, attempt),
+                )
+                .values(
+                    status=AckStatus.DECLINED, stage="declined", stage_at=tx.now_sql, host=host, message=clean(message)
+                )
+            )
+            if declined.rowcount != 1:
+                return _classify(tx, ref, attempt, [participant])[participant]
+            why = f"{participant} declined: {message}"
+            fail_checkpoint(tx, ref, FailureReason.DECLINED, why, actor=f"attempt {attempt}")
+            return AckOutcome.ACCEPTED
+
+    def report_stage(
+        self, ref: Ref, attempt: int, participants: Sequence[str], stage: str, *, host: str | None = None
+    ) -> None:
+        """Say what pending participants are doing, for the blame report and the page."""
+        with self._engine.write() as tx:
+            tx.connection.execute(
+                sa.update(acks)
+                .where(
+                    guards.is_ack(ref),
+                    acks.c.participant.in_(participants),
+                    acks.c.status == AckStatus.PENDING,
+                    guards.accepts_acks(ref, attempt),
+                )
+                .values(stage=stage, stage_at=tx.now_sql, host=host)
+            )
+
+    def progress(self, ref: Ref) -> Progress:
+        counted = sa.select(
+            sa.func.count().label("expected"),
+            sa.func.coalesce(sa.func.sum(sa.case((acks.c.status == AckStatus.ACKED, 1), else_=0)), 0).label("acked"),
+        ).where(guards.is_ack(ref))
+        with self._engine.read() as tx:
+            row = tx.connection.execute(counted).one()
+            return Progress(acked=row.acked, expected=row.expected)
+
+    def has_pending(self, ref: Ref) -> bool:
+        """Costs the same for two participants and for twenty thousand."""
+        with self._engine.read() as tx:
+            pending = sa.exists().where(guards.is_ack(ref), acks.c.status == AckStatus.PENDING)
+            return tx.connection.execute(sa.select(pending)).scalar_one()
+
+    def rows(self, ref: Ref, *, after: str = "", limit: int | None = None) -> list[AckRow]:
+        """The participants in order of name."""
+        statement = sa.select(acks).where(guards.is_ack(ref), acks.c.participant > after)
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(statement.order_by(acks.c.participant).limit(limit)).mappings()
+            return [ack_row_of(row) for row in rows]
+
+    def pending(self, ref: Ref, *, limit: int = 50) -> list[AckRow]:
+        statement = sa.select(acks).where(guards.is_ack(ref), acks.c.status == AckStatus.PENDING)
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(statement.order_by(acks.c.participant).limit(limit)).mappings()
+            return [ack_row_of(row) for row in rows]
+
+    def evidence(self, ref: Ref) -> list[Mapping[str, Json]]:
+        """The acknowledgements that changed nothing, in order of arrival."""
+        statement = sa.select(evidence).where(evidence.c.pipeline == ref.pipeline, evidence.c.checkpoint == ref.id)
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(statement.order_by(evidence.c.seq)).mappings()
+            return [{name: row[name] for name in ("participant", "attempt", "outcome", "host", "ack")} for row in rows]
+
+
+def _accept(tx: Tx, dialect: str, ref: Ref, attempt: int, sent: Sequence[Ack], host: str | None) -> set[str]:
+    incoming = _incoming(dialect, sent)
+    statement = (
+        sa.update(acks)
+        .where(
+            guards.is_ack(ref),
+            acks.c.participant == incoming.c.participant,
+            acks.c.status == AckStatus.PENDING,
+            guards.accepts_acks(ref, attempt),
+        )
+        .values(
+            status=AckStatus.ACKED,
+            stage="acked",
+            stage_at=tx.now_sql,
+            acked_at=tx.now_sql,
+            host=host,
+            ack=incoming.c.ack,
+            new_bytes=incoming.c.new_bytes,
+            full_bytes=incoming.c.full_bytes,
+        )
+        .returning(acks.c.participant)
+    )
+    return set(tx.connection.execute(statement).scalars())
+
+
+def _incoming(dialect: str, sent: Sequence[Ack]) -> sa.FromClause:
+    """All acks as one JSON parameter, read as rows by the database: one statement whatever their number."""
+    payload = canonical(
+        [
+            {"participant": a.participant, "ack": ack_to_json(a), "new_bytes": a.new_bytes, "full_bytes": a.full_bytes}
+            for a in sent
+        ]
+    ).decode()
+    if dialect == "postgresql":
+        return (
+            sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("payload", payload, sa.Text), JSONB))
+            .table_valued(
+                sa.column("participant", sa.Text),
+                sa.column("ack", JSONB),
+                sa.column("new_bytes", sa.BigInteger),
+                sa.column("full_bytes", sa.BigInteger),
+                name="incoming",
+            )
+            .render_derived(with_types=True)
+        )
+    each = sa.func.json_each(payload).table_valued("value", name="each")
+    field = sa.func.json_extract
+    return sa.select(
+        field(each.c.value, "$.participant", type_=sa.Text).label("participant"),
+        sa.type_coerce(field(each.c.value, "$.ack"), JsonType).label("ack"),
+        field(each.c.value, "$.new_bytes", type_=sa.BigInteger).label("new_bytes"),
+        field(each.c.value, "$.full_bytes", type_=sa.BigInteger).label("full_bytes"),
+    ).subquery("incoming")
+
+
+def _classify(tx: Tx, ref: Ref, attempt: int, participants: Sequence[str]) -> dict[str, AckOutcome]:
+    current = tx.connection.execute(sa.select(guards.actor_is_current(ref.pipeline, attempt))).scalar_one()
+    if not current:
+        return dict.fromkeys(participants, AckOutcome.FENCED)
+    known = {
+        row.participant: row.status
+        for row in tx.connection.execute(
+            sa.select(acks.c.participant, acks.c.status).where(guards.is_ack(ref), acks.c.participant.in_(participants))
+        )
+    }
+    return {name: _outcome(known.get(name)) for name in participants}
+
+
+def _outcome(status: str | None) -> AckOutcome:
+    if status is None:
+        return AckOutcome.UNKNOWN
+    return AckOutcome.LATE if status == AckStatus.PENDING else AckOutcome.DUPLICATE
+
+
+def _keep_evidence(
+    tx: Tx, ref: Ref, attempt: int, sent: Sequence[Ack], outcomes: Mapping[str, AckOutcome], host: str | None
+) -> None:
+    rows = [
+        {
+            "pipeline": ref.pipeline,
+            "checkpoint": ref.id,
+            "participant": ack.participant,
+            "attempt": attempt,
+            "outcome": outcomes[ack.participant],
+            "host": host,
+            "ack": ack_to_json(ack),
+            "received_at": tx.now(),
+        }
+        for ack in sent
+        if outcomes[ack.participant] in EVIDENCE
+    ]
+    if rows:
+        tx.connection.execute(sa.insert(evidence), rows)

@@ -1,0 +1,1 @@
+"""Alembic's home: `env.py` runs the scripts in `versions/`."""

@@ -1,0 +1,92 @@
+"""Pipelines: settings, desired state, and the row whose lock orders everything that happens to one."""
+
+import sqlalchemy as sa
+
+from airflow_provider_ckpt.metastore.engine import Engine, Tx
+from airflow_provider_ckpt.metastore.rows import pipeline_of
+from airflow_provider_ckpt.metastore.schema import pipelines
+from airflow_provider_ckpt.protocol.errors import Misused, NotFound
+from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.protocol.records import DesiredState, Pipeline
+from airflow_provider_ckpt.protocol.settings import Settings
+
+
+class Pipelines:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def create(self, name: str, settings: Settings, *, actor: str) -> Pipeline:
+        """:raises Misused: when the pipeline exists."""
+        check_name("pipeline", name)
+        with self._engine.write() as tx:
+            if not insert_pipeline(tx, name, settings):
+                raise Misused(f"Pipeline {name} exists. Change its settings with `ckpt pipelines {name} --set …`.")
+            tx.record("pipeline.created", name, actor=actor, detail=settings.to_json())
+            return lock_pipeline(tx, name)
+
+    def get(self, name: str) -> Pipeline:
+        with self._engine.read() as tx:
+            return read_pipeline(tx, name)
+
+    def all(self) -> list[Pipeline]:
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(sa.select(pipelines).order_by(pipelines.c.name)).mappings()
+            return [pipeline_of(row) for row in rows]
+
+    def change(self, name: str, settings: Settings, *, actor: str) -> None:
+        with self._engine.write() as tx:
+            lock_pipeline(tx, name)
+            tx.connection.execute(
+                sa.update(pipelines).where(pipelines.c.name == name).values(settings=settings.to_json())
+            )
+            bump_revision(tx, name)
+            tx.record("pipeline.changed", name, actor=actor, detail=settings.to_json())
+
+    def desire(self, name: str, state: DesiredState, *, actor: str, reason: str = "") -> None:
+        with self._engine.write() as tx:
+            lock_pipeline(tx, name)
+            tx.connection.execute(sa.update(pipelines).where(pipelines.c.name == name).values(desired_state=state))
+            tx.record(f"pipeline.{state}", name, actor=actor, reason=reason)
+
+
+def insert_pipeline(tx: Tx, name: str, settings: Settings) -> bool:
+    """Create the row; False when it is there."""
+    exists = tx.connection.execute(sa.select(pipelines.c.name).where(pipelines.c.name == name)).first()
+    if exists is not None:
+        return False
+    tx.connection.execute(
+        sa.insert(pipelines).values(
+            name=name,
+            settings=settings.to_json(),
+            desired_state=DesiredState.RUNNING,
+            next_attempt=1,
+            next_checkpoint=1,
+            revision=0,
+            created_at=tx.now_sql,
+        )
+    )
+    return True
+
+
+def lock_pipeline(tx: Tx, name: str) -> Pipeline:
+    """Read a pipeline and keep every other writer out until the transaction ends."""
+    statement = sa.select(pipelines).where(pipelines.c.name == name).with_for_update()
+    return _found(name, tx.connection.execute(statement).mappings().first())
+
+
+def read_pipeline(tx: Tx, name: str) -> Pipeline:
+    statement = sa.select(pipelines).where(pipelines.c.name == name)
+    return _found(name, tx.connection.execute(statement).mappings().first())
+
+
+def bump_revision(tx: Tx, name: str) -> None:
+    """Make plans that cleanup drew up before now void."""
+    tx.connection.execute(
+        sa.update(pipelines).where(pipelines.c.name == name).values(revision=pipelines.c.revision + 1)
+    )
+
+
+def _found(name: str, row: sa.RowMapping | None) -> Pipeline:
+    if row is None:
+        raise NotFound(f"There is no pipeline {name!r}. `ckpt pipelines` lists them; `ckpt init {name}` makes one.")
+    return pipeline_of(row)

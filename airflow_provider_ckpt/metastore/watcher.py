@@ -1,0 +1,136 @@
+"""One watcher for any number of waiting callers: one query per tick, whatever their number."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+
+import sqlalchemy as sa
+
+from airflow_provider_ckpt.metastore.engine import Engine
+from airflow_provider_ckpt.metastore.schema import acks, checkpoints
+from airflow_provider_ckpt.protocol.errors import NotFound, TryAgain
+from airflow_provider_ckpt.protocol.phases import ENDED, UNDECIDED, Phase
+from airflow_provider_ckpt.protocol.records import AckStatus, Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What one tick saw of a checkpoint."""
+
+    ref: Ref
+    phase: Phase
+    has_pending: bool
+    is_overdue: bool
+
+    @property
+    def needs_attention(self) -> bool:
+        """All have acknowledged, the deadline has passed, or it has ended: the caller's turn."""
+        acknowledged = self.phase is Phase.IN_PROGRESS and not self.has_pending
+        return acknowledged or self.is_overdue or self.phase is Phase.COMMITTING or self.phase in ENDED
+
+
+def look(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, Sight]:
+    """See any number of checkpoints with one query; its cost is O(1) for each, not O(participants)."""
+    wanted = [(ref.pipeline, ref.id) for ref in refs]
+    pending = sa.exists().where(
+        acks.c.pipeline == checkpoints.c.pipeline,
+        acks.c.checkpoint == checkpoints.c.id,
+        acks.c.status == AckStatus.PENDING,
+    )
+    with engine.read() as tx:
+        overdue = sa.and_(checkpoints.c.phase.in_(sorted(UNDECIDED)), checkpoints.c.deadline <= tx.now_sql)
+        statement = sa.select(
+            checkpoints.c.pipeline,
+            checkpoints.c.id,
+            checkpoints.c.phase,
+            pending.label("pending"),
+            overdue.label("overdue"),
+        ).where(sa.tuple_(checkpoints.c.pipeline, checkpoints.c.id).in_(wanted))
+        return {
+            (ref := Ref(row.pipeline, row.id)): Sight(
+                ref=ref, phase=Phase(row.phase), has_pending=row.pending, is_overdue=row.overdue
+            )
+            for row in tx.connection.execute(statement)
+        }
+
+
+class Watcher:
+    """Watches in a thread of its own while anybody waits.
+
+    ::
+
+        with Watcher(store.engine) as watcher:
+            sight = watcher.wait(ref, timeout=60)
+
+    A store that does not answer for a while only delays: the next tick looks again.
+    """
+
+    def __init__(self, engine: Engine, *, every: float = 0.5) -> None:
+        self._engine = engine
+        self._every = every
+        self._changed = threading.Condition()
+        self._waiting: dict[Ref, int] = {}
+        self._seen: dict[Ref, Sight | None] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ckpt-watcher", daemon=True)
+        self.ticks = 0
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def wait(self, ref: Ref, *, timeout: float) -> Sight | None:
+        """Wait until a checkpoint needs attention; None when the time is over.
+
+        :raises NotFound: when there is no such checkpoint.
+        """
+        with self._changed:
+            self._waiting[ref] = self._waiting.get(ref, 0) + 1
+            try:
+                self._changed.wait_for(lambda: self._is_answered(ref), timeout)
+                return self._answer(ref)
+            finally:
+                self._leave(ref)
+
+    def _is_answered(self, ref: Ref) -> bool:
+        if ref not in self._seen:
+            return False
+        sight = self._seen[ref]
+        return sight is None or sight.needs_attention
+
+    def _answer(self, ref: Ref) -> Sight | None:
+        if not self._is_answered(ref):
+            return None
+        if (sight := self._seen[ref]) is None:
+            raise NotFound(f"There is no checkpoint {ref} to wait for.")
+        return sight
+
+    def _leave(self, ref: Ref) -> None:
+        self._waiting[ref] -= 1
+        if not self._waiting[ref]:
+            del self._waiting[ref]
+            self._seen.pop(ref, None)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every):
+            with self._changed:
+                wanted = list(self._waiting)
+            if wanted:
+                self._tick(wanted)
+
+    def _tick(self, wanted: list[Ref]) -> None:
+        try:
+            seen = look(self._engine, wanted)
+        except TryAgain:
+            return
+        with self._changed:
+            self.ticks += 1
+            self._seen.update({ref: seen.get(ref) for ref in wanted if ref in self._waiting})
+            self._changed.notify_all()

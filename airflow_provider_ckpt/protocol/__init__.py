@@ -1,0 +1,1 @@
+"""What is true: pure Python, without I/O, without a clock, without randomness."""

@@ -1,0 +1,234 @@
+"""The manifest: the self-describing file of a checkpoint, with everything that a restore needs without the store.
+
+Canonical JSON, so that the same checkpoint always gives the same bytes and the same digest. Paths of files are
+relative to the manifest's *base*: the pipeline's folder for a checkpoint, its own folder for a savepoint, which may
+therefore be moved. Reading checks everything; a version that this package does not know is refused by name.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject, canonical, parse, write_time
+from airflow_provider_ckpt.protocol.cut import Graph, InFlight, graph_from_json, in_flight
+from airflow_provider_ckpt.protocol.errors import Corrupt, Misused, UnknownVersion
+from airflow_provider_ckpt.protocol.paths import check_name, home
+from airflow_provider_ckpt.protocol.records import Consumed, Cut, FileRef, Kind, ParticipantKind, Ref
+from airflow_provider_ckpt.protocol.timeline import Segment, Timeline
+
+FORMAT = "airflow-provider-ckpt manifest"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one participant contributed."""
+
+    participant: str
+    query: str
+    kind: ParticipantKind
+    files: tuple[FileRef, ...]
+    positions: JsonObject
+    staged: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    ref: Ref
+    kind: Kind
+    name: str | None
+    attempt: int
+    timeline: Timeline
+    triggered_at: datetime
+    requested_by: str
+    reason: str
+    graph: Graph
+    cuts: tuple[Cut, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def base(self) -> str:
+        """The folder that the paths of files are relative to, below the storage root."""
+        return self.ref.pipeline if self.kind is Kind.CHECKPOINT else self.home
+
+    @property
+    def home(self) -> str:
+        """The folder of the manifest itself, below the storage root."""
+        return home(self.ref.pipeline, self.ref.id, self.name)
+
+    @property
+    def files(self) -> dict[str, FileRef]:
+        """Every file once, by its path."""
+        return {file.path: file for part in self.parts for file in part.files}
+
+    @property
+    def sinks(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.kind is ParticipantKind.SINK)
+
+    @property
+    def in_flight(self) -> tuple[InFlight, ...]:
+        return in_flight({cut.query: cut for cut in self.cuts})
+
+    def located(self, file: FileRef) -> str:
+        """Where a file is, below the storage root."""
+        return f"{self.base}/{file.path}"
+
+    def to_bytes(self) -> bytes:
+        return canonical(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "pipeline": self.ref.pipeline,
+                "checkpoint": self.ref.id,
+                "kind": self.kind,
+                "name": self.name,
+                "attempt": self.attempt,
+                "timeline": [[segment.attempt, segment.upto] for segment in self.timeline.segments],
+                "triggered_at": write_time(self.triggered_at),
+                "requested_by": self.requested_by,
+                "reason": self.reason,
+                "queries": self.graph.to_json(),
+                "cuts": [_cut_to_json(cut) for cut in sorted(self.cuts, key=lambda cut: cut.query)],
+                "parts": [_part_to_json(part) for part in sorted(self.parts, key=lambda part: part.participant)],
+            }
+        )
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_manifest(what: str, data: bytes) -> Manifest:
+    """Read and check a manifest; `what` says in errors where it came from."""
+    fields = parse(what, data)
+    _check_version(what, fields)
+    try:
+        manifest = _from_fields(fields)
+    except Misused as error:  # a value that no caller could have used either: the document is damaged
+        raise Corrupt(f"{what}: {error}") from error
+    fields.done()
+    _check_files(what, manifest)
+    return manifest
+
+
+def decided_marker(manifest_sha256: str) -> bytes:
+    """The content of the marker that lies beside a manifest once it is decided."""
+    return canonical({"manifest_sha256": manifest_sha256})
+
+
+def read_decided_marker(what: str, data: bytes) -> str:
+    fields = parse(what, data)
+    sha256 = fields.text("manifest_sha256")
+    fields.done()
+    return sha256
+
+
+def file_to_json(file: FileRef) -> Json:
+    return {"path": file.path, "name": file.name, "size": file.size, "sha256": file.sha256}
+
+
+def file_from_fields(fields: Fields) -> FileRef:
+    file = FileRef(
+        path=fields.text("path"), name=fields.text("name"), size=fields.whole("size"), sha256=fields.text("sha256")
+    )
+    fields.done()
+    return file
+
+
+def consumed_to_json(consumed: Iterable[Consumed]) -> Json:
+    return [{"channel": each.channel, "writer": each.writer, "batch": each.batch} for each in consumed]
+
+
+def consumed_from_items(items: Iterable[Fields]) -> tuple[Consumed, ...]:
+    return tuple(
+        Consumed(channel=item.text("channel"), writer=item.text("writer"), batch=item.whole("batch")) for item in items
+    )
+
+
+def _check_version(what: str, fields: Fields) -> None:
+    if (written_as := fields.text("format")) != FORMAT:
+        raise Corrupt(f"{what} is no manifest: its format is {written_as!r:.60}.")
+    if (version := fields.whole("version")) != VERSION:
+        raise UnknownVersion(
+            f"{what} has manifest version {version}; this package reads version {VERSION}. "
+            "Upgrade airflow-provider-ckpt to the version that wrote it."
+        )
+
+
+def _from_fields(fields: Fields) -> Manifest:
+    name = fields.optional_text("name")
+    return Manifest(
+        ref=Ref(check_name("pipeline", fields.text("pipeline")), fields.whole("checkpoint")),
+        kind=fields.choice("kind", Kind),
+        name=None if name is None else check_name("savepoint", name),
+        attempt=fields.whole("attempt"),
+        timeline=Timeline(tuple(_segment(pair) for pair in fields.sequence("timeline"))),
+        triggered_at=fields.time("triggered_at"),
+        requested_by=fields.text("requested_by"),
+        reason=fields.text("reason"),
+        graph=graph_from_json(fields.sequence("queries")),
+        cuts=tuple(map(_cut_from_fields, fields.items("cuts"))),
+        parts=tuple(map(_part_from_fields, fields.items("parts"))),
+    )
+
+
+def _check_files(what: str, manifest: Manifest) -> None:
+    seen: dict[str, FileRef] = {}
+    for part in manifest.parts:
+        for file in part.files:
+            other = seen.setdefault(file.path, file)
+            if (other.size, other.sha256) != (file.size, file.sha256):
+                raise Corrupt(f"{what} names {file.path} twice, with different content.")
+
+
+def _segment(pair: Json) -> Segment:
+    match pair:
+        case [int(attempt), int() | None as upto]:
+            return Segment(attempt=attempt, upto=upto)
+    raise Corrupt(f"A manifest's timeline has {pair!r:.60} where an attempt and an id belong.")
+
+
+def _cut_to_json(cut: Cut) -> Json:
+    return {
+        "query": cut.query,
+        "batch": cut.batch,
+        "consumed": consumed_to_json(cut.consumed),
+        "properties": cut.properties,
+    }
+
+
+def _cut_from_fields(fields: Fields) -> Cut:
+    cut = Cut(
+        query=fields.text("query"),
+        batch=fields.optional_whole("batch"),
+        consumed=consumed_from_items(fields.items("consumed")),
+        properties=fields.object("properties"),
+    )
+    fields.done()
+    return cut
+
+
+def _part_to_json(part: Part) -> Json:
+    document: Mapping[str, Json] = {
+        "participant": part.participant,
+        "query": part.query,
+        "kind": part.kind,
+        "files": [file_to_json(file) for file in part.files],
+        "positions": part.positions,
+        "staged": part.staged,
+    }
+    return document
+
+
+def _part_from_fields(fields: Fields) -> Part:
+    part = Part(
+        participant=fields.text("participant"),
+        query=fields.text("query"),
+        kind=fields.choice("kind", ParticipantKind),
+        files=tuple(map(file_from_fields, fields.items("files"))),
+        positions=fields.object("positions"),
+        staged=fields.object("staged"),
+    )
+    fields.done()
+    return part

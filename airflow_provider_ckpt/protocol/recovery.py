@@ -1,0 +1,202 @@
+"""Where a pipeline starts again: the restart ladder, and what each rung costs.
+
+In this order: the dead attempt's tip (nothing is replayed), the newest completed checkpoint of the timeline, an older
+one where newer ones are corrupt and the policy allows it, nothing at all where a fresh start is allowed. A person can
+choose a checkpoint by id, by savepoint name or by time. A rewind behind what a sink has already committed is refused,
+unless that sink can roll back or the person accepts its duplicates by name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from airflow_provider_ckpt.protocol.duration import format_duration
+from airflow_provider_ckpt.protocol.errors import NotFound, Refused
+from airflow_provider_ckpt.protocol.records import Attempt, Checkpoint, Rung, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to restore; with nothing set, the best rung of the ladder."""
+
+    id: int | None = None
+    savepoint: str | None = None
+    as_of: datetime | None = None  # the newest checkpoint triggered at or before this time
+    rewind: bool = False  # never the tip
+
+    @property
+    def is_explicit(self) -> bool:
+        return self.id is not None or self.savepoint is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a restore may do without asking."""
+
+    allow_fallback: bool = True  # past corrupt checkpoints to an older one
+    allow_fresh_start: bool = False
+    accept_duplicates: frozenset[str] = field(default_factory=frozenset)  # sinks, by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A checkpoint that has not been discarded, and whether it lies on the current timeline."""
+
+    checkpoint: Checkpoint
+    is_on_timeline: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkMarker:
+    """The newest checkpoint that a sink's target says it has published."""
+
+    committed: int | None
+    can_roll_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What choosing this rung costs, in facts."""
+
+    replay: timedelta  # how much of the past is processed again
+    passed_over: tuple[tuple[int, str], ...] = ()  # newer checkpoints that could not be used, and why
+    rolled_back: tuple[str, ...] = ()  # sinks that go back to an older version
+    duplicated: tuple[str, ...] = ()  # sinks that may see rows twice, accepted by name
+
+    def __str__(self) -> str:
+        parts = [f"replays {format_duration(self.replay)}" if self.replay else "replays nothing"]
+        parts += [f"passes over {id_} ({why})" for id_, why in self.passed_over]
+        parts += [f"rolls back sink {sink}" for sink in self.rolled_back]
+        parts += [f"may duplicate rows in sink {sink}" for sink in self.duplicated]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The rung that was chosen. A checkpoint is named on the CHECKPOINT rung only."""
+
+    rung: Rung
+    checkpoint: Checkpoint | None
+    price: Price
+
+
+def choose(
+    target: Target,
+    candidates: Sequence[Candidate],
+    *,
+    pipeline: str,
+    now: datetime,
+    tip_is_intact: bool = False,
+    is_first_start: bool = False,
+    sinks: Mapping[str, SinkMarker] | None = None,
+    policy: Policy | None = None,
+) -> Choice:
+    """Climb the ladder.
+
+    :raises NotFound: when an explicit target does not exist.
+    :raises Refused: when the choice would lose or double something that nobody accepted.
+    """
+    policy = policy or Policy()
+    if tip_is_intact and target == Target():
+        return Choice(rung=Rung.TIP, checkpoint=None, price=Price(replay=timedelta(0)))
+    newest_first = sorted(candidates, key=lambda candidate: candidate.checkpoint.ref.id, reverse=True)
+    chosen, passed_over = _pick(target, newest_first, pipeline)
+    if chosen is None:
+        return _fresh(pipeline, passed_over, policy, is_first_start=is_first_start)
+    if passed_over and not policy.allow_fallback:
+        raise Refused(_fallback_text(pipeline, chosen, passed_over))
+    price = _price(chosen, passed_over, sinks or {}, policy, now)
+    return Choice(rung=Rung.CHECKPOINT, checkpoint=chosen, price=price)
+
+
+def is_tip_spent(last: Attempt, completed: Sequence[Checkpoint]) -> bool:
+    """Whether the last attempt began at a tip and died before it completed anything: go one rung down."""
+    return last.rung is Rung.TIP and not any(each.attempt == last.number for each in completed)
+
+
+def _pick(
+    target: Target, newest_first: Sequence[Candidate], pipeline: str
+) -> tuple[Checkpoint | None, tuple[tuple[int, str], ...]]:
+    if target.is_explicit:
+        return _explicit(target, newest_first, pipeline), ()
+    return _newest_good(target, newest_first)
+
+
+def _explicit(target: Target, newest_first: Sequence[Candidate], pipeline: str) -> Checkpoint:
+    for candidate in newest_first:
+        checkpoint = candidate.checkpoint
+        if target.id == checkpoint.ref.id or (target.savepoint is not None and target.savepoint == checkpoint.name):
+            return _usable(checkpoint, newest_first)
+    wanted = f"checkpoint {pipeline}/{target.id}" if target.id is not None else f"savepoint {target.savepoint!r}"
+    raise NotFound(
+        f"There is no restorable {wanted} of pipeline {pipeline}. `ckpt list {pipeline}` shows what there is."
+    )
+
+
+def _usable(checkpoint: Checkpoint, newest_first: Sequence[Candidate]) -> Checkpoint:
+    if checkpoint.verdict is not Verdict.CORRUPT:
+        return checkpoint
+    others = [str(each.checkpoint.ref.id) for each in newest_first if each.checkpoint.is_restorable]
+    instead = f"Restore {others[0]} with --to {others[0]}" if others else "No other checkpoint is intact"
+    raise Refused(
+        f"Checkpoint {checkpoint.ref} can not be restored: {checkpoint.verdict_detail or 'it is corrupt'} "
+        f"{instead}, or run `ckpt verify {checkpoint.ref.pipeline}` to see which are intact."
+    )
+
+
+def _newest_good(
+    target: Target, newest_first: Sequence[Candidate]
+) -> tuple[Checkpoint | None, tuple[tuple[int, str], ...]]:
+    passed_over: list[tuple[int, str]] = []
+    for candidate in newest_first:
+        checkpoint = candidate.checkpoint
+        if not candidate.is_on_timeline or (target.as_of and checkpoint.triggered_at > target.as_of):
+            continue
+        if checkpoint.is_restorable:
+            return checkpoint, tuple(passed_over)
+        passed_over.append((checkpoint.ref.id, checkpoint.verdict_detail or "corrupt"))
+    return None, tuple(passed_over)
+
+
+def _fresh(pipeline: str, passed_over: Sequence[tuple[int, str]], policy: Policy, *, is_first_start: bool) -> Choice:
+    if is_first_start or policy.allow_fresh_start:
+        price = Price(replay=timedelta(0), passed_over=tuple(passed_over))
+        return Choice(rung=Rung.FRESH, checkpoint=None, price=price)
+    bad = f" ({', '.join(f'{id_}: {why}' for id_, why in passed_over)})" if passed_over else ""
+    raise Refused(
+        f"Pipeline {pipeline} has no checkpoint that can be restored{bad}. Choose an abandoned one with --to, "
+        "repair the storage and run `ckpt verify`, or accept losing all state with --allow-fresh-start."
+    )
+
+
+def _price(
+    chosen: Checkpoint,
+    passed_over: tuple[tuple[int, str], ...],
+    sinks: Mapping[str, SinkMarker],
+    policy: Policy,
+    now: datetime,
+) -> Price:
+    beyond = {name: marker for name, marker in sorted(sinks.items()) if (marker.committed or 0) > chosen.ref.id}
+    refused = [name for name, m in beyond.items() if not m.can_roll_back and name not in policy.accept_duplicates]
+    if refused:
+        first = beyond[refused[0]]
+        raise Refused(
+            f"Checkpoint {chosen.ref} can not be restored: sink {refused[0]} has already committed "
+            f"{chosen.ref.pipeline}/{first.committed}, and what came after {chosen.ref} would be written twice. "
+            f"Restore {first.committed} with --to {first.committed}, or accept duplicates in that sink "
+            f"with --accept-duplicates {refused[0]}."
+        )
+    return Price(
+        replay=max(now - chosen.triggered_at, timedelta(0)),
+        passed_over=passed_over,
+        rolled_back=tuple(name for name, marker in beyond.items() if marker.can_roll_back),
+        duplicated=tuple(name for name, marker in beyond.items() if not marker.can_roll_back),
+    )
+
+
+def _fallback_text(pipeline: str, chosen: Checkpoint, passed_over: Sequence[tuple[int, str]]) -> str:
+    id_, why = passed_over[0]
+    return (
+        f"Checkpoint {pipeline}/{id_} can not be restored: {why} The next older one is {chosen.ref}, "
+        f"and falling back is not allowed by the policy. Allow it, or restore it with --to {chosen.ref.id}."
+    )

@@ -1,0 +1,98 @@
+"""What a pipeline's owner can set, with defaults that work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+
+from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
+from airflow_provider_ckpt.protocol.duration import format_duration, parse_duration
+from airflow_provider_ckpt.protocol.errors import Misused
+from airflow_provider_ckpt.protocol.restart import RestartStrategy, parse_restart
+from airflow_provider_ckpt.protocol.retention import Retention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    interval: timedelta = timedelta(minutes=5)  # from one trigger to the next
+    min_pause: timedelta = timedelta(0)  # from an end to the next trigger
+    timeout: timedelta = timedelta(minutes=10)  # from the trigger to the last acknowledgement
+    tolerable_failures: int = 3  # this many failed in a row make the pipeline unhealthy
+    attempt_ttl: timedelta = timedelta(seconds=60)  # a heartbeat older than this is silence
+    lease_ttl: timedelta = timedelta(minutes=2)  # of cleanups and restores, renewed while they work
+    max_deferral: timedelta = timedelta(minutes=10)  # how long cleanup and triggering may put each other off
+    orphan_grace: timedelta = timedelta(hours=1)  # after a checkpoint ended, before its stray files count as orphans
+    quarantine: timedelta = timedelta(hours=24)  # between finding an unexplained file and deleting it
+    retention: Retention = field(default_factory=Retention)
+    restart: RestartStrategy = field(default_factory=lambda: parse_restart("exponential(5 in 1h)"))
+
+    def __post_init__(self) -> None:
+        for name in _DURATIONS:
+            value: timedelta = getattr(self, name)
+            if value < timedelta(0) or (value == timedelta(0) and name in _POSITIVE):
+                raise Misused(f"The setting {name} can not be {value}: give a duration such as 5m.")
+        if self.tolerable_failures < 0:
+            raise Misused("The setting tolerable_failures can not be negative: 0 alerts at the first failure.")
+
+    def to_json(self) -> JsonObject:
+        document: dict[str, Json] = {name: format_duration(getattr(self, name)) for name in _DURATIONS}
+        document["tolerable_failures"] = self.tolerable_failures
+        document["retention"] = self.retention.to_json()
+        document["restart"] = str(self.restart)
+        return document
+
+
+_DURATIONS = tuple(each.name for each in fields(Settings) if each.type in ("timedelta", timedelta))
+_POSITIVE = frozenset({"timeout", "attempt_ttl", "lease_ttl"})
+
+
+def settings_from_json(document: JsonObject) -> Settings:
+    """Read settings as stored; what is missing gets its default, what is unknown is refused."""
+    fields_ = Fields("settings", {**Settings().to_json(), **document})
+    settings = Settings(
+        **{name: parse_duration(fields_.text(name)) for name in _DURATIONS},
+        tolerable_failures=fields_.whole("tolerable_failures"),
+        retention=Retention.from_json(fields_.object("retention")),
+        restart=parse_restart(fields_.text("restart")),
+    )
+    fields_.done()
+    return settings
+
+
+def change_settings(settings: Settings, changes: Mapping[str, str]) -> Settings:
+    """Apply `name=value` texts, as a command line gives them; `keep_last`, `keep_daily`, … reach into retention."""
+    document = dict(settings.to_json())
+    retention = dict(settings.retention.to_json())
+    for name, text in changes.items():
+        if name in _RETENTION:
+            retention[_RETENTION[name]] = _retention_value(name, text)
+        elif name == "tolerable_failures":
+            document[name] = _whole(name, text)
+        elif name in document and name != "retention":
+            document[name] = text
+        else:
+            known = ", ".join([*_DURATIONS, "tolerable_failures", "restart", *_RETENTION])
+            raise Misused(f"There is no setting {name!r}. Settings are: {known}.")
+    document["retention"] = retention
+    return settings_from_json(document)
+
+
+_RETENTION = {
+    "keep_last": "last",
+    "keep_hourly": "hourly",
+    "keep_daily": "daily",
+    "keep_weekly": "weekly",
+    "keep_bytes": "max_bytes",
+    "keep_age": "max_age",
+}
+
+
+def _retention_value(name: str, text: str) -> Json:
+    if text == "none":
+        return 0 if name in ("keep_hourly", "keep_daily", "keep_weekly") else None
+    return format_duration(parse_duration(text)) if name == "keep_age" else _whole(name, text)
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise Misused(f"The setting {name} needs a whole number, not {text!r}.")
+    return int(text)
