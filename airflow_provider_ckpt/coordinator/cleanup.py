@@ -14,7 +14,7 @@ from datetime import timedelta
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.keeping import Keeper
 from airflow_provider_ckpt.coordinator.survey import Holdings, Survey, retention_of, survey, take_stock
-from airflow_provider_ckpt.protocol.errors import CkptError, LeaseLost, LostRace, NotFound, TryAgain
+from airflow_provider_ckpt.protocol.errors import CkptError, LeaseLost, LostRace, NotFound, Refused, TryAgain
 from airflow_provider_ckpt.protocol.paths import decided_path, home, manifest_path, owner_of_path
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint, Lease, Ref, Verdict
@@ -39,6 +39,7 @@ class CleanupReport:
 
 def plan_cleanup(context: Context, pipeline: str, discard: Collection[int] = ()) -> CleanupReport:
     """What a cleanup would do now; changes nothing."""
+    _check_discards(context, pipeline, discard)
     holdings = take_stock(context, pipeline, discarding=discard)
     retention = retention_of(holdings)
     going = frozenset(retention.discard) | holdings.discarding
@@ -70,6 +71,7 @@ def cleanup(
 
     :param discard: checkpoints or savepoints that a person wants to go, whatever retention says. Pins still hold.
     :param batch: how many files are deleted between two looks at the lease.
+    :raises Refused: when one of `discard` is pinned.
     :raises TryAgain: while a checkpoint is in flight, or a restore or another cleanup works.
     """
     _check_discards(context, pipeline, discard)
@@ -88,7 +90,7 @@ def _check_discards(context: Context, pipeline: str, discard: Collection[int]) -
             raise NotFound(f"Checkpoint {checkpoint.ref} is {checkpoint.phase}; only completed ones can be discarded.")
         if id_ in pinned:
             pin = pinned[id_]
-            raise TryAgain(f"Checkpoint {checkpoint.ref} is pinned by {pin.owner}: {pin.reason}. Unpin it first.")
+            raise Refused(f"Checkpoint {checkpoint.ref} is pinned by {pin.owner}: {pin.reason}. Unpin it first.")
 
 
 class _Cleanup:

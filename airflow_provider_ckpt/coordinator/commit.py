@@ -36,9 +36,9 @@ def commit(context: Context, ref: Ref, attempt: int, committers: Mapping[str, Co
     :raises Fenced: when `attempt` is not the current one.
     """
     checkpoint = context.store.checkpoints.get(ref)
-    if checkpoint.phase is Phase.COMMITTING:
+    if checkpoint.phase is Phase.COMMITTING and checkpoint.decision is not None:
         _check_current(context, ref, attempt)
-        mark_decided(context, checkpoint)
+        mark_decided(context, checkpoint.decision)
         for sink in context.store.sinks.of(ref):
             if sink.status not in SINK_DONE and sink.sink in committers:
                 _commit_one(context, ref, attempt, sink, committers[sink.sink])
@@ -48,6 +48,9 @@ def commit(context: Context, ref: Ref, attempt: int, committers: Mapping[str, Co
 
 def resolve(context: Context, ref: Ref, sink: str, status: SinkStatus, *, reason: str) -> Checkpoint:
     """A person decides what became of a commit that can not be finished; audited."""
+    checkpoint = context.store.checkpoints.get(ref)
+    if checkpoint.phase is Phase.COMMITTING and checkpoint.decision is not None:
+        mark_decided(context, checkpoint.decision)  # whoever decided may have died before: no marker, no rebuild
     context.store.sinks.resolve(ref, sink, status, actor=context.actor, reason=reason)
     context.store.checkpoints.complete(ref, actor=context.actor)
     return context.store.checkpoints.get(ref)

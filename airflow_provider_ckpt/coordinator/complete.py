@@ -10,8 +10,8 @@ from airflow_provider_ckpt.coordinator.manifests import build_manifest, decision
 from airflow_provider_ckpt.protocol.blame import describe
 from airflow_provider_ckpt.protocol.errors import AlreadyExists, LostRace, Refused, TryAgain
 from airflow_provider_ckpt.protocol.manifest import Manifest, decided_marker
-from airflow_provider_ckpt.protocol.paths import decided_path, home_of_manifest, manifest_path
-from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.paths import decided_path, home_of_manifest
+from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import Checkpoint, Decision, FileRef, Kind, Ref
 
@@ -25,46 +25,43 @@ def complete(context: Context, ref: Ref) -> Checkpoint:
     :raises Refused: when the checkpoint has failed or is gone.
     """
     checkpoint = context.store.checkpoints.get(ref)
-    if checkpoint.phase is Phase.IN_PROGRESS:
-        checkpoint = _decide(context, checkpoint)
-    if checkpoint.phase is Phase.COMMITTING:
-        mark_decided(context, checkpoint)
+    decision = _decide(context, ref) if checkpoint.phase is Phase.IN_PROGRESS else checkpoint.decision
+    if decision is not None and checkpoint.phase in IN_FLIGHT:
+        mark_decided(context, decision)
         context.store.checkpoints.complete(ref, actor=context.actor)
         checkpoint = context.store.checkpoints.get(ref)
     return _check_alive(checkpoint)
 
 
-def mark_decided(context: Context, checkpoint: Checkpoint) -> None:
+def mark_decided(context: Context, decision: Decision) -> None:
     """Write the marker that makes the manifest count without the store; no sink commits before it is there."""
-    decision = checkpoint.decision
-    if decision is None:
-        raise Refused(f"Checkpoint {checkpoint.ref} is {checkpoint.phase}, not decided.")
     marker = decided_path(home_of_manifest(decision.manifest_path))
     context.storage.create(marker, decided_marker(decision.manifest_sha256))
 
 
-def _decide(context: Context, checkpoint: Checkpoint) -> Checkpoint:
-    store, ref = context.store, checkpoint.ref
-    if store.acks.has_pending(ref):
-        raise TryAgain(f"Checkpoint {ref} can not complete yet: not all participants have acknowledged.")
-    manifest = build_manifest(context, checkpoint)
+def _decide(context: Context, ref: Ref) -> Decision | None:
+    """Write the manifest and decide upon it; whoever lost the race looks at what the winner decided."""
+    dossier = context.store.views.dossier(ref)
+    manifest = build_manifest(dossier)
+    data = manifest.to_bytes()
+    decision = decision_on(manifest, data, dossier)
     if manifest.kind is Kind.SAVEPOINT:
         _copy_into_savepoint(context, manifest)
-    decision = decision_on(context, manifest, manifest_path(manifest.home))
-    _write_manifest(context, manifest, decision)
-    store.checkpoints.decide(ref, decision, actor=context.actor)
-    return store.checkpoints.get(ref)
+    _write_manifest(context, ref, decision, data)
+    if context.store.checkpoints.decide(ref, decision, actor=context.actor):
+        return decision
+    return _check_alive(context.store.checkpoints.get(ref)).decision
 
 
-def _write_manifest(context: Context, manifest: Manifest, decision: Decision) -> None:
+def _write_manifest(context: Context, ref: Ref, decision: Decision, data: bytes) -> None:
     try:
-        context.storage.create(decision.manifest_path, manifest.to_bytes())
+        context.storage.create(decision.manifest_path, data)
     except AlreadyExists as error:
         why = f"{decision.manifest_path} holds the manifest of another checkpoint: was the store reset?"
-        context.store.checkpoints.fail(manifest.ref, FailureReason.STORAGE, why, actor=context.actor)
+        context.store.checkpoints.fail(ref, FailureReason.STORAGE, why, actor=context.actor)
         raise Refused(
-            f"Checkpoint {manifest.ref} has failed: {why} Run `ckpt rebuild {manifest.ref.pipeline}` so that ids "
-            "continue after those in the storage."
+            f"Checkpoint {ref} has failed: {why} Run `ckpt rebuild {ref.pipeline}` so that ids continue after those "
+            "in the storage."
         ) from error
 
 

@@ -1,43 +1,47 @@
 """Manifests in storage: built from the store's rows, so that any actor builds the same bytes; read back and checked."""
 
 from airflow_provider_ckpt.coordinator.context import Context
-from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound
+from airflow_provider_ckpt.metastore import Dossier
+from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound, TryAgain
 from airflow_provider_ckpt.protocol.manifest import Manifest, Part, digest, read_manifest
-from airflow_provider_ckpt.protocol.records import AckRow, Checkpoint, Decision
+from airflow_provider_ckpt.protocol.paths import manifest_path
+from airflow_provider_ckpt.protocol.records import AckRow, Checkpoint, Decision, Ref
 from airflow_provider_ckpt.protocol.timeline import timeline_of
 
 
-def build_manifest(context: Context, checkpoint: Checkpoint) -> Manifest:
-    """What all participants of a fully acknowledged checkpoint said, as one document."""
-    store, ref = context.store, checkpoint.ref
-    timeline = timeline_of(store.attempts.of(ref.pipeline), checkpoint.attempt)
+def build_manifest(dossier: Dossier) -> Manifest:
+    """What all participants of a fully acknowledged checkpoint said, as one document.
+
+    :raises TryAgain: while somebody has not acknowledged.
+    """
+    checkpoint = dossier.checkpoint
+    timeline = timeline_of(dossier.attempts, checkpoint.attempt)
     return Manifest(
-        ref=ref,
+        ref=checkpoint.ref,
         kind=checkpoint.kind,
         name=checkpoint.name,
         attempt=checkpoint.attempt,
-        timeline=timeline.upto(ref.id),
+        timeline=timeline.upto(checkpoint.ref.id),
         triggered_at=checkpoint.triggered_at,
         requested_by=checkpoint.requested_by,
         reason=checkpoint.reason,
-        graph=store.attempts.graph(ref.pipeline, checkpoint.attempt),
-        cuts=tuple(store.barriers.cuts(ref).values()),
-        parts=tuple(_part(row) for row in store.acks.rows(ref)),
+        graph=dossier.graph,
+        cuts=dossier.cuts,
+        parts=tuple(_part(checkpoint.ref, row) for row in dossier.rows),
     )
 
 
-def decision_on(context: Context, manifest: Manifest, manifest_path: str) -> Decision:
+def decision_on(manifest: Manifest, data: bytes, dossier: Dossier) -> Decision:
     """The facts that the decision records: which manifest, and what it took."""
-    files = manifest.files.values()
-    new = sum(row.ack.new_bytes for row in context.store.acks.rows(manifest.ref) if row.ack is not None)
+    files = manifest.files
     own = f"files/{manifest.attempt}/{manifest.ref.id}/"
     return Decision(
-        manifest_path=manifest_path,
-        manifest_sha256=digest(manifest.to_bytes()),
-        new_bytes=new,
-        full_bytes=sum(file.size for file in files),
-        new_files=sum(file.path.startswith(own) for file in files),
-        full_files=len(manifest.files),
+        manifest_path=manifest_path(manifest.home),
+        manifest_sha256=digest(data),
+        new_bytes=sum(row.ack.new_bytes for row in dossier.rows if row.ack is not None),
+        full_bytes=sum(file.size for file in files.values()),
+        new_files=sum(path.startswith(own) for path in files),
+        full_files=len(files),
     )
 
 
@@ -59,9 +63,9 @@ def load_manifest(context: Context, checkpoint: Checkpoint) -> Manifest:
     return read_manifest(what, data)
 
 
-def _part(row: AckRow) -> Part:
+def _part(ref: Ref, row: AckRow) -> Part:
     if row.ack is None:
-        raise Corrupt(f"Participant {row.participant} has not acknowledged; a manifest can not be made.")
+        raise TryAgain(f"Checkpoint {ref} can not complete yet: {row.participant} has not acknowledged.")
     return Part(
         participant=row.participant,
         query=row.query,

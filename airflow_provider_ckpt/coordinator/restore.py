@@ -101,11 +101,12 @@ class _Ladder:
         self._context = context
         self._pipeline = pipeline
         self._options = options
-        attempts = context.store.attempts.of(pipeline)
+        self._inventory = context.store.views.inventory(pipeline)
+        attempts = self._inventory.attempts
         self.started = [each for each in attempts if each.claimed_at is not None]
         self.last = newest_planned(attempts)
         self._timeline = current_timeline(attempts)
-        self._retained = context.store.checkpoints.retained(pipeline)
+        self._retained = self._inventory.retained
 
     def choose(self) -> Choice:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
@@ -115,14 +116,14 @@ class _Ladder:
             self._options.target if chosen_before is None else Target(id=chosen_before),
             [self._candidate(each) for each in self._retained if each.phase is Phase.COMPLETED],
             pipeline=self._pipeline,
-            now=self._context.store.checkpoints.now(),
+            now=self._inventory.now,
             tip_is_intact=self._is_tip_usable(),
             is_first_start=not self.started,
             sinks=self._markers(),
             policy=self._options.policy,
         )
 
-    def start_of(self, choice: Choice, next_checkpoint: int) -> Start:
+    def start_of(self, choice: Choice) -> Start:
         if choice.checkpoint is not None:
             checkpoint = choice.checkpoint
             return Start(
@@ -132,7 +133,9 @@ class _Ladder:
                 restored_from=checkpoint.ref.id,
             )
         if choice.rung is Rung.TIP:
-            return Start(rung=Rung.TIP, parent=self.started[-1].number, fork_at=next_checkpoint - 1)
+            return Start(
+                rung=Rung.TIP, parent=self.started[-1].number, fork_at=self._inventory.pipeline.next_checkpoint - 1
+            )
         return Start(rung=Rung.FRESH)
 
     def _candidate(self, checkpoint: Checkpoint) -> Candidate:
@@ -154,10 +157,7 @@ class _Ladder:
 
     def _markers(self) -> dict[str, SinkMarker]:
         """What was published last: what the targets say, and the store where nobody can ask the target."""
-        known = {
-            sink: SinkMarker(committed=id_)
-            for sink, id_ in self._context.store.sinks.newest_committed(self._pipeline).items()
-        }
+        known = {sink: SinkMarker(committed=id_) for sink, id_ in self._inventory.published.items()}
         asked = {sink: committer.marker(self._pipeline) for sink, committer in self._options.committers.items()}
         return known | asked
 
@@ -173,13 +173,13 @@ class _Restore:
         self._on_bytes = on_bytes
 
     def run(self) -> Restored:
-        store, pipeline = self._context.store, self._lease.pipeline
+        store = self._context.store
         old = self._running()
         attempt = store.attempts.fence(self._lease, actor=self._context.actor)
         self._finish_committing(attempt)
         self._wait_for(old)
         ladder, choice = self._choose_intact(attempt)
-        start = ladder.start_of(choice, store.pipelines.get(pipeline).next_checkpoint)
+        start = ladder.start_of(choice)
         planned = store.attempts.settle(
             self._lease, attempt.number, start, actor=self._context.actor, reason=f"{choice.rung}: {choice.price}"
         )

@@ -13,13 +13,14 @@ from enum import Enum, auto
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.metastore import Inventory
 from airflow_provider_ckpt.protocol.errors import Corrupt, Refused
 from airflow_provider_ckpt.protocol.paths import decided_path, home, manifest_path, owner_of_path
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Attempt, Checkpoint, Kind, Pipeline, Verdict
+from airflow_provider_ckpt.protocol.records import Checkpoint, Kind, Pipeline, Verdict
 from airflow_provider_ckpt.protocol.retention import Retained, RetentionPlan
 from airflow_provider_ckpt.protocol.retention import plan as plan_retention
-from airflow_provider_ckpt.protocol.timeline import Timeline, current_timeline
+from airflow_provider_ckpt.protocol.timeline import Timeline, current_timeline, newest_planned
 from airflow_provider_ckpt.storage.base import Partial
 
 KeepAlive = Callable[[], None]
@@ -58,24 +59,22 @@ class Survey:
 
 
 def take_stock(context: Context, pipeline: str, discarding: Collection[int] = ()) -> Holdings:
-    """Read the store, its revision first: whatever changes later makes plans from this void.
+    """Read the store and the kept manifests: whatever changes later makes plans from this void, by its revision.
 
     :param discarding: checkpoints that are about to be condemned; what they name does not count any more.
     """
-    store = context.store
-    found = store.pipelines.get(pipeline)
-    retained = tuple(store.checkpoints.retained(pipeline))
-    attempts = store.attempts.of(pipeline)
+    inventory = context.store.views.inventory(pipeline)
+    retained = inventory.retained
     gone = {each.ref.id for each in retained if each.phase is Phase.DISCARDING or each.ref.id in discarding}
     return Holdings(
-        pipeline=found,
-        now=store.checkpoints.now(),
+        pipeline=inventory.pipeline,
+        now=inventory.now,
         retained=retained,
         discarding=frozenset(gone),
         named={each.ref.id: _files_named_by(context, each) for each in retained if each.ref.id not in gone},
-        timeline=current_timeline(attempts),
-        pinned=frozenset(pin.ref.id for pin in store.pins.of(pipeline)),
-        protected=store.barriers.bases(pipeline) | _start_of(attempts, found, retained),
+        timeline=current_timeline(inventory.attempts),
+        pinned=inventory.pinned,
+        protected=inventory.bases | _start_of(inventory),
     )
 
 
@@ -216,8 +215,10 @@ def _files_acknowledged(context: Context, checkpoint: Checkpoint, error: Corrupt
     return {f"{base}/{file.path}": file.size for row in rows if row.ack is not None for file in row.ack.files}
 
 
-def _start_of(attempts: Iterable[Attempt], pipeline: Pipeline, retained: Iterable[Checkpoint]) -> frozenset[int]:
-    """The checkpoint that the current attempt starts from, until it has completed one of its own."""
-    own = any(each.attempt == pipeline.current_attempt for each in retained)
-    starts = {each.restored_from for each in attempts if each.number == pipeline.current_attempt and not own}
-    return frozenset(start for start in starts if start is not None)
+def _start_of(inventory: Inventory) -> frozenset[int]:
+    """The checkpoint that the newest planned attempt starts from, until it has completed one of its own."""
+    newest = newest_planned(inventory.attempts)
+    if newest is None or newest.restored_from is None:
+        return frozenset()
+    has_own = any(each.attempt == newest.number for each in inventory.retained)
+    return frozenset() if has_own else frozenset({newest.restored_from})

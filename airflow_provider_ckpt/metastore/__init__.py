@@ -14,12 +14,15 @@ from airflow_provider_ckpt.metastore.leases import Leases, Pins
 from airflow_provider_ckpt.metastore.pipelines import Pipelines
 from airflow_provider_ckpt.metastore.recovered import Recovered, Recovery
 from airflow_provider_ckpt.metastore.sinks import Sinks
+from airflow_provider_ckpt.metastore.views import Dossier, Inventory, Views
 from airflow_provider_ckpt.metastore.watcher import Sight, Watcher, look
 
 __all__ = [
     "Beat",
     "Clock",
+    "Dossier",
     "Engine",
+    "Inventory",
     "Metastore",
     "Page",
     "Progress",
@@ -48,6 +51,7 @@ class Metastore:
         self.files = Files(engine)
         self.events = Events(engine)
         self.recovery = Recovery(engine)
+        self.views = Views(engine)
 
 
 def open_metastore(url: str, clock: Clock | None = None) -> Metastore:

@@ -39,8 +39,9 @@ class Acks:
         self, ref: Ref, attempt: int, sent: Sequence[Ack], *, host: str | None = None
     ) -> dict[str, AckOutcome]:
         """Acknowledge any number of participants at once; says what became of each."""
+        documents = _encode(sent)  # before SQLite keeps all others waiting
         with self._engine.write() as tx:
-            accepted = _accept(tx, self._engine.dialect, ref, attempt, sent, host)
+            accepted = _accept(tx, self._engine.dialect, ref, attempt, documents, host)
             others = [ack for ack in sent if ack.participant not in accepted]
             outcomes = dict.fromkeys(accepted, AckOutcome.ACCEPTED)
             if others:
@@ -122,14 +123,21 @@ class Acks:
             return [{name: row[name] for name in ("participant", "attempt", "outcome", "host", "ack")} for row in rows]
 
 
-def _accept(tx: Tx, dialect: str, ref: Ref, attempt: int, sent: Sequence[Ack], host: str | None) -> set[str]:
-    incoming = _incoming(dialect, sent)
+def _encode(sent: Sequence[Ack]) -> str:
+    """All acks as one JSON parameter, which the database reads as rows: one statement whatever their number."""
+    documents = {ack.participant: {**ack_to_json(ack), "full_bytes": ack.full_bytes} for ack in sent}
+    return canonical(documents).decode()
+
+
+def _accept(tx: Tx, dialect: str, ref: Ref, attempt: int, documents: str, host: str | None) -> set[str]:
+    incoming = _INCOMING[dialect]
     statement = (
         sa.update(acks)
         .where(
-            guards.is_ack(ref),
+            acks.c.pipeline == incoming.c.pipeline,
+            acks.c.checkpoint == incoming.c.checkpoint,
             acks.c.participant == incoming.c.participant,
-            acks.c.status == AckStatus.PENDING,
+            acks.c.status == incoming.c.expected,
             guards.accepts_acks(ref, attempt),
         )
         .values(
@@ -144,37 +152,48 @@ def _accept(tx: Tx, dialect: str, ref: Ref, attempt: int, sent: Sequence[Ack], h
         )
         .returning(acks.c.participant)
     )
-    return set(tx.connection.execute(statement).scalars())
+    sent = {"to_pipeline": ref.pipeline, "to_checkpoint": ref.id, "documents": documents}
+    return set(tx.connection.execute(statement, sent).scalars())
 
 
-def _incoming(dialect: str, sent: Sequence[Ack]) -> sa.FromClause:
-    """All acks as one JSON parameter, read as rows by the database: one statement whatever their number."""
-    payload = canonical(
-        [
-            {"participant": a.participant, "ack": ack_to_json(a), "new_bytes": a.new_bytes, "full_bytes": a.full_bytes}
-            for a in sent
-        ]
-    ).decode()
-    if dialect == "postgresql":
-        return (
-            sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("payload", payload, sa.Text), JSONB))
-            .table_valued(
-                sa.column("participant", sa.Text),
-                sa.column("ack", JSONB),
-                sa.column("new_bytes", sa.BigInteger),
-                sa.column("full_bytes", sa.BigInteger),
-                name="incoming",
-            )
-            .render_derived(with_types=True)
-        )
-    each = sa.func.json_each(payload).table_valued("value", name="each")
-    field = sa.func.json_extract
+def _incoming(rows: sa.FromClause) -> sa.CTE:
+    """What was sent, as rows to join with.
+
+    MATERIALIZED keeps the planner from knowing that every row has the same checkpoint and expects PENDING. If it knew,
+    it would read all participants that are still pending, with each statement, instead of looking up those it was sent.
+    """
+    expected = sa.select(
+        sa.bindparam("to_pipeline", type_=acks.c.pipeline.type).label("pipeline"),
+        sa.bindparam("to_checkpoint", type_=acks.c.checkpoint.type).label("checkpoint"),
+        sa.literal(AckStatus.PENDING, acks.c.status.type).label("expected"),
+        *rows.c,
+    )
+    return expected.cte("incoming").prefix_with("MATERIALIZED")
+
+
+def _rows_on_postgresql() -> sa.FromClause:
+    each = sa.func.jsonb_each(sa.cast(sa.bindparam("documents", type_=sa.Text), JSONB)).table_valued(
+        sa.column("key", sa.Text), sa.column("value", JSONB), name="each"
+    )
     return sa.select(
-        field(each.c.value, "$.participant", type_=sa.Text).label("participant"),
-        sa.type_coerce(field(each.c.value, "$.ack"), JsonType).label("ack"),
-        field(each.c.value, "$.new_bytes", type_=sa.BigInteger).label("new_bytes"),
-        field(each.c.value, "$.full_bytes", type_=sa.BigInteger).label("full_bytes"),
-    ).subquery("incoming")
+        each.c.key.label("participant"),
+        each.c.value.label("ack"),
+        sa.cast(each.c.value["new_bytes"].astext, sa.BigInteger).label("new_bytes"),
+        sa.cast(each.c.value["full_bytes"].astext, sa.BigInteger).label("full_bytes"),
+    ).subquery("sent")
+
+
+def _rows_on_sqlite() -> sa.FromClause:
+    each = sa.func.json_each(sa.bindparam("documents", type_=sa.Text)).table_valued("key", "value", name="each")
+    return sa.select(
+        each.c.key.label("participant"),
+        sa.type_coerce(each.c.value, JsonType).label("ack"),
+        sa.func.json_extract(each.c.value, "$.new_bytes", type_=sa.BigInteger).label("new_bytes"),
+        sa.func.json_extract(each.c.value, "$.full_bytes", type_=sa.BigInteger).label("full_bytes"),
+    ).subquery("sent")
+
+
+_INCOMING = {"postgresql": _incoming(_rows_on_postgresql()), "sqlite": _incoming(_rows_on_sqlite())}
 
 
 def _classify(tx: Tx, ref: Ref, attempt: int, participants: Sequence[str]) -> dict[str, AckOutcome]:

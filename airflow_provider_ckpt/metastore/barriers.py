@@ -81,19 +81,19 @@ class Barriers:
         with self._engine.read() as tx:
             return read_cuts(tx, ref)
 
-    def bases(self, pipeline: str) -> frozenset[int]:
-        """The checkpoints that the one in flight builds on: cleanup leaves their files alone."""
-        with self._engine.read() as tx:
-            flying = read_in_flight(tx, pipeline)
-            if flying is None:
-                return frozenset()
-            rows = tx.connection.execute(sa.select(cuts.c.bases).where(guards.is_cut(flying.ref))).scalars()
-            return frozenset(base for bases in rows for base in bases)
-
 
 def read_cuts(tx: Tx, ref: Ref) -> dict[str, Cut]:
     rows = tx.connection.execute(sa.select(cuts).where(guards.is_cut(ref)).order_by(cuts.c.query)).mappings()
     return {row["query"]: cut_of(row) for row in rows}
+
+
+def read_bases(tx: Tx, pipeline: str) -> frozenset[int]:
+    """The checkpoints that the one in flight builds on: cleanup leaves their files alone."""
+    flying = read_in_flight(tx, pipeline)
+    if flying is None:
+        return frozenset()
+    rows = tx.connection.execute(sa.select(cuts.c.bases).where(guards.is_cut(flying.ref))).scalars()
+    return frozenset(base for bases in rows for base in bases)
 
 
 # trigger

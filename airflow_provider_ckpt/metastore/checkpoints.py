@@ -30,7 +30,6 @@ from airflow_provider_ckpt.protocol.records import (
 )
 
 _CHUNK = 500  # bound parameters are limited
-_RETAINED = frozenset({Phase.COMMITTING, Phase.COMPLETED, Phase.DISCARDING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +59,6 @@ class Checkpoints:
     def in_flight(self, pipeline: str) -> Checkpoint | None:
         with self._engine.read() as tx:
             return read_in_flight(tx, pipeline)
-
-    def retained(self, pipeline: str) -> list[Checkpoint]:
-        """Everything that is decided and not yet gone, oldest first."""
-        return self._select(pipeline, guards.in_phase(*_RETAINED))
 
     def some(self, pipeline: str, ids: Collection[int]) -> dict[int, Checkpoint]:
         """Those of the checkpoints that exist, by id."""

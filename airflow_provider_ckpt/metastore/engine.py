@@ -31,7 +31,7 @@ _BUSY_SECONDS = 60
 _MAX_TEXT = 4000
 
 
-class StoreNow(sa.sql.expression.ColumnElement[datetime]):
+class StoreNow(sa.sql.functions.FunctionElement[datetime]):
     """The store's own clock, read when the statement runs."""
 
     inherit_cache = True
@@ -48,6 +48,10 @@ def _now_on_sqlite(element: StoreNow, compiler: SQLCompiler, **kwargs: object) -
     return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as SQLAlchemy writes a DateTime, so that text compares as time
 
 
+def _now_sql(clock: Clock | None) -> sa.ColumnElement[datetime]:
+    return StoreNow() if clock is None else sa.literal(clock(), Time())
+
+
 @dataclass(frozen=True, slots=True)
 class Tx:
     """One transaction, with the clock that everything in it is judged by."""
@@ -59,7 +63,7 @@ class Tx:
     @property
     def now_sql(self) -> sa.ColumnElement[datetime]:
         """The clock as an expression, for statements that must not cost a second round trip."""
-        return StoreNow() if self.clock is None else sa.literal(self.clock(), Time())
+        return _now_sql(self.clock)
 
     def now(self) -> datetime:
         if self.clock is not None:
@@ -110,6 +114,11 @@ class Engine:
     @property
     def dialect(self) -> str:
         return self.sa.dialect.name
+
+    @property
+    def now_sql(self) -> sa.ColumnElement[datetime]:
+        """As in a transaction, for statements that are made before it begins."""
+        return _now_sql(self._clock)
 
     @contextmanager
     def write(self) -> Iterator[Tx]:

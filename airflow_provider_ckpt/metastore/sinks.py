@@ -24,16 +24,6 @@ class Sinks:
             rows = tx.connection.execute(statement.order_by(sink_commits.c.sink)).mappings()
             return [sink_commit_of(row) for row in rows]
 
-    def newest_committed(self, pipeline: str) -> dict[str, int]:
-        """For each sink the newest checkpoint that the store knows to be published."""
-        statement = (
-            sa.select(sink_commits.c.sink, sa.func.max(sink_commits.c.checkpoint).label("newest"))
-            .where(sink_commits.c.pipeline == pipeline, sink_commits.c.status == SinkStatus.COMMITTED)
-            .group_by(sink_commits.c.sink)
-        )
-        with self._engine.read() as tx:
-            return {row.sink: row.newest for row in tx.connection.execute(statement)}
-
     def committed(self, ref: Ref, sink: str, attempt: int) -> bool:
         """Note that a sink has published; False for a fenced attempt or a sink that is done already."""
         with self._engine.write() as tx:

@@ -1,0 +1,125 @@
+"""`ckpt restore`: plans the next attempt, and says where it starts from and what that costs."""
+
+import argparse
+from datetime import UTC, datetime
+
+import pendulum
+from pendulum.parsing.exceptions import ParserError
+
+from airflow_provider_ckpt.cli import documents, humanise
+from airflow_provider_ckpt.cli.output import Cell, Result, facts, line
+from airflow_provider_ckpt.cli.progress import counting_bytes
+from airflow_provider_ckpt.cli.refs import id_or_name
+from airflow_provider_ckpt.cli.session import Session
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.restore import RestoreOptions, plan_restore, restore
+from airflow_provider_ckpt.protocol.codec import JsonObject
+from airflow_provider_ckpt.protocol.errors import Misused
+from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus
+from airflow_provider_ckpt.protocol.recovery import Choice, Policy, Target
+
+
+def restore_pipeline(args: argparse.Namespace, session: Session) -> Result:
+    name = check_name("pipeline", args.pipeline)
+    as_of = None if args.as_of is None else parse_time(args.as_of)
+    options = _options(args, name, as_of)
+    return _plan(session, name, options, as_of) if args.dry_run else _restore(session, name, options, as_of)
+
+
+def parse_time(text: str) -> pendulum.DateTime:
+    """A point in time; local where no zone is given."""
+    try:
+        moment = pendulum.parse(text, tz="local")
+    except (ParserError, ValueError):
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
+        raise Misused(f"{text!r:.60} is not a time: write 2026-01-31T14:30, 14:30 for today, or add a zone: …T14:30Z.")
+    return moment
+
+
+def _options(args: argparse.Namespace, name: str, as_of: datetime | None) -> RestoreOptions:
+    to = None if args.to is None else id_or_name(name, args.to)
+    target = Target(
+        id=to if isinstance(to, int) else None,
+        savepoint=to if isinstance(to, str) else None,
+        as_of=None if as_of is None else as_of.astimezone(UTC),
+        rewind=args.rewind,
+    )
+    policy = Policy(
+        allow_fallback=not args.no_fallback,
+        allow_fresh_start=args.allow_fresh_start,
+        accept_duplicates=frozenset(args.accept_duplicates),
+    )
+    return RestoreOptions(
+        target=target, policy=policy, take_over=args.take_over, is_proven_dead=args.old_attempt_is_dead
+    )
+
+
+def _plan(session: Session, name: str, options: RestoreOptions, as_of: pendulum.DateTime | None) -> Result:
+    context = session.context
+    context.store.pipelines.get(name)
+    choice = plan_restore(context, name, options)
+    alive = None if options.take_over or options.is_proven_dead else _alive(context, name)
+    warning = f"Attempt {alive} is alive: the restore would be refused without --take-over."
+    return Result(
+        document={**_document(name, choice, None, as_of), "dry_run": True, "alive_attempt": alive},
+        view=[
+            line(f"A restore of {name} would choose this. Nothing was changed."),
+            *([] if alive is None else [line(warning, "yellow")]),
+            facts(_facts(choice, as_of)),
+        ],
+    )
+
+
+def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendulum.DateTime | None) -> Result:
+    with counting_bytes(f"Restoring {name}", total=None) as on_bytes:
+        restored = restore(session.context, name, options, on_bytes)
+    attempt = restored.attempt
+    return Result(
+        document={**_document(name, restored.choice, attempt, as_of), "dry_run": False, "alive_attempt": None},
+        view=[
+            line(f"Attempt {attempt.number} of {name} is planned: the next driver that claims it starts there."),
+            facts(_facts(restored.choice, as_of)),
+        ],
+    )
+
+
+def _alive(context: Context, name: str) -> int | None:
+    """The running attempt, when its heartbeat is younger than its time to live."""
+    pipeline = context.store.pipelines.get(name)
+    if pipeline.current_attempt is None:
+        return None
+    attempt = context.store.attempts.get(name, pipeline.current_attempt)
+    if attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
+        return None
+    silence = context.store.checkpoints.now() - attempt.heartbeat_at
+    return attempt.number if silence < pipeline.settings.attempt_ttl else None
+
+
+def _facts(choice: Choice, as_of: pendulum.DateTime | None) -> list[tuple[str, Cell | None]]:
+    checkpoint = choice.checkpoint
+    return [
+        ("Rung", choice.rung),
+        ("Checkpoint", None if checkpoint is None else str(checkpoint.ref)),
+        ("Of", None if checkpoint is None else humanise.time(checkpoint.triggered_at)),
+        ("As of", None if as_of is None else f"{as_of} ({as_of.timezone_name}), {humanise.time(as_of)}"),
+        ("Price", str(choice.price)),
+    ]
+
+
+def _document(name: str, choice: Choice, attempt: Attempt | None, as_of: pendulum.DateTime | None) -> JsonObject:
+    return {
+        "pipeline": name,
+        "attempt": None if attempt is None else documents.attempt(attempt),
+        "rung": choice.rung,
+        "checkpoint": None if choice.checkpoint is None else documents.checkpoint(choice.checkpoint),
+        "price": {
+            "replay_seconds": choice.price.replay.total_seconds(),
+            "passed_over": {str(id_): why for id_, why in choice.price.passed_over},
+            "rolled_back": list(choice.price.rolled_back),
+            "duplicated": list(choice.price.duplicated),
+        },
+        "as_of": documents.time(as_of),
+        "as_of_zone": None if as_of is None else as_of.timezone_name,
+    }

@@ -1,0 +1,331 @@
+"""A model checker for the shipped code: every interleaving of a few actors, one store or storage call at a time.
+
+An actor is an ordinary function that uses the shipped coordinator, metastore and storage. Its every call is one atomic
+step. To take one step from a known state the actor is run again from its beginning: the calls it made before are
+answered from the record, the next one is really executed on the real SQLite database and the storage as they were in
+that state, and the one after that suspends it. The state of the world is the database's bytes, the storage's files and
+the clock; the state of an actor is what it has been answered so far. States that were seen before are not explored
+again, so the search ends when there is nothing new.
+
+A crash is an actor that is never scheduled again. It needs no extra step for safety, because every prefix of every
+interleaving is a state that is checked; that others can go on from there is checked by `recover` in every state of the
+world.
+"""
+
+import hashlib
+import io
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn, cast
+
+import sqlalchemy as sa
+
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.metastore import Metastore, open_metastore
+from airflow_provider_ckpt.metastore.migrating import upgrade
+from airflow_provider_ckpt.metastore.schema import events, evidence, metadata
+from airflow_provider_ckpt.protocol.errors import CkptError
+from airflow_provider_ckpt.storage.base import Storage
+from airflow_provider_ckpt.storage.memory import MemoryStorage
+from airflow_provider_ckpt.testing import ManualClock
+
+Row = tuple[object, ...]
+
+
+class Suspended(BaseException):
+    """The actor has taken its step; what comes next is another state."""
+
+
+class Blocked(BaseException):
+    """The actor waits for something that is not so yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call gave back, or raised."""
+
+    call: str
+    value: object = None
+    error: Exception | None = None
+
+    def give(self) -> object:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an actor has come."""
+
+    answers: tuple[Answer, ...] = ()
+    digest: bytes = b""
+    is_done: bool = False
+
+    def plus(self, answer: Answer) -> "Progress":
+        text = f"{answer.call}{answer.value!r}{type(answer.error).__name__}{answer.error}".encode()
+        return Progress((*self.answers, answer), hashlib.sha1(self.digest + text).digest())
+
+    def done(self) -> "Progress":
+        return Progress((), b"done", is_done=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    tables: Mapping[str, tuple[Row, ...]]
+    files: Mapping[str, bytes]
+    now: datetime
+    digest: bytes
+
+    def rows(self, table: sa.Table) -> list[Mapping[str, object]]:
+        names = [column.name for column in table.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.tables[table.name]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    world: Snapshot
+    actors: tuple[Progress, ...]
+    path: tuple[str, ...]  # how it came to this
+
+    @property
+    def key(self) -> bytes:
+        return self.world.digest + b"".join(actor.digest.ljust(20) for actor in self.actors)
+
+
+class World:
+    """A real SQLite store in memory, a storage in memory and a clock, which can be put back to a snapshot."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = open_metastore("sqlite://", self.clock)
+        upgrade(self.store.engine)
+        self.storage = MemoryStorage()
+        self._raw = cast("sqlite3.Connection", self.store.engine.sa.raw_connection().driver_connection)
+        self._raw.execute("PRAGMA foreign_keys = OFF")  # tables are put back one by one
+        histories = {events.name, evidence.name}  # written and never read by what is checked
+        self._tables = [table.name for table in metadata.sorted_tables if table.name not in histories]
+
+    def context(self, actor: str) -> Context:
+        return Context(
+            store=self.store, storage=self.storage, actor=actor, workers=1, new_token=_tokens(actor), sleep=self.sleep
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds=seconds)
+
+    def snapshot(self) -> Snapshot:
+        files = dict(self.storage.snapshot())
+        tables = {table: self._rows(table) for table in self._tables}
+        content = repr((tables, sorted(files.items()), self.clock.now))
+        return Snapshot(tables, files, self.clock.now, hashlib.sha1(content.encode()).digest())
+
+    def reset(self, snapshot: Snapshot) -> None:
+        for table, rows in snapshot.tables.items():
+            if self._rows(table) != rows:
+                self._put_back(table, rows)
+        self.storage.reset(snapshot.files)
+        self.clock.now = snapshot.now
+
+    def _rows(self, table: str) -> tuple[Row, ...]:
+        return tuple(self._raw.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall())
+
+    def _put_back(self, table: str, rows: tuple[Row, ...]) -> None:
+        self._raw.execute(f"DELETE FROM {table}")
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            self._raw.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+
+Program = Callable[["Actor"], None]
+
+
+class Actor:
+    """What a program acts through: recorded answers first, then one real step."""
+
+    def __init__(self, world: World, name: str, progress: Progress) -> None:
+        self._world = world
+        self._progress = progress
+        self._next = 0
+        self._has_stepped = False
+        nouns = {name: _Stepped(noun, name, self) for name, noun in vars(world.store).items() if name != "engine"}
+        self.store = cast("Metastore", _Nouns(nouns))
+        self.storage = cast("Storage", _Stepped(world.storage, "storage", self))
+        self.context = Context(
+            store=self.store,
+            storage=self.storage,
+            actor=name,
+            workers=1,
+            new_token=_tokens(name),
+            sleep=lambda seconds: self.do("sleep", lambda: world.sleep(seconds)),
+        )
+
+    def wait_until(self, condition: Callable[[World], bool]) -> None:
+        """Go on only when the world is so; waiting costs no step."""
+
+        def look() -> None:
+            if not condition(self._world):
+                raise Blocked
+
+        self.do("wait", look)
+
+    def advance_clock(self, **duration: float) -> None:
+        self.do("clock", lambda: self._world.clock.advance(**duration))
+
+    def do(self, call: str, work: Callable[[], object]) -> object:
+        if self._next < len(self._progress.answers):
+            self._next += 1
+            return self._progress.answers[self._next - 1].give()
+        if self._has_stepped:
+            raise Suspended
+        self._has_stepped = True
+        answer = _execute(call, work)
+        self._progress = self._progress.plus(answer)
+        self._next += 1
+        return answer.give()
+
+    @property
+    def progress(self) -> Progress:
+        return self._progress
+
+
+def _execute(call: str, work: Callable[[], object]) -> Answer:
+    try:
+        return Answer(call, work())
+    except CkptError as error:
+        return Answer(call, error=error)
+
+
+class _Nouns:
+    def __init__(self, nouns: dict[str, "_Stepped"]) -> None:
+        self.__dict__.update(nouns)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# what is read after the call has returned is recorded as a value, and given anew each time
+_LAZY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "list": (list, iter),
+    "partials": (list, iter),
+    "open": (lambda stream: stream.read(), io.BytesIO),
+}
+
+
+class _Stepped:
+    def __init__(self, target: object, name: str, actor: Actor) -> None:
+        self._target = target
+        self._name = name
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method = getattr(self._target, name)
+
+        def call(*args: object, **kwargs: object) -> object:
+            freeze, thaw = _LAZY.get(name, (_same, _same))
+            return thaw(self._actor.do(f"{self._name}.{name}", lambda: freeze(method(*args, **kwargs))))
+
+        return call
+
+
+class Violation(AssertionError):
+    """An interleaving that breaks an invariant, with the way to it."""
+
+
+@dataclass(kw_only=True)
+class Search:
+    """Depth first over all interleavings of the programs.
+
+    :param check: raises AssertionError when a step from one snapshot to the next broke an invariant.
+    :param recover: called in every distinct state of the world, with all actors dead; raises AssertionError when what
+        is left can not be put right by others.
+    """
+
+    programs: Mapping[str, Program]
+    prepare: Callable[[World], None]
+    check: Callable[[World, Snapshot, Snapshot], None]
+    recover: Callable[[World], None] | None = None
+    states: int = 0
+    steps: int = 0
+    worlds: set[bytes] = field(default_factory=set)
+    _judged: set[tuple[bytes, bytes]] = field(default_factory=set)
+    _world: World = field(default_factory=World)
+
+    def run(self) -> "Search":
+        self.prepare(self._world)
+        first = State(self._world.snapshot(), tuple(Progress() for _ in self.programs), ())
+        seen = {first.key}
+        stack = [first]
+        while stack:
+            state = stack.pop()
+            self.states += 1
+            self._recover(state)
+            for following in self._following(state):
+                if following.key not in seen:
+                    seen.add(following.key)
+                    stack.append(following)
+        return self
+
+    def _following(self, state: State) -> list[State]:
+        steps = (self._step(state, index, name) for index, name in enumerate(self.programs))
+        return [following for following in steps if following is not None]
+
+    def _step(self, state: State, index: int, name: str) -> State | None:
+        if state.actors[index].is_done:
+            return None
+        self._world.reset(state.world)
+        actor = Actor(self._world, name, state.actors[index])
+        progress = self._advance(actor, name)
+        if progress is None:
+            return None
+        self.steps += 1
+        call = (
+            actor.progress.answers[-1].call if len(actor.progress.answers) > len(state.actors[index].answers) else "end"
+        )
+        path = (*state.path, f"{name}: {call}")
+        world = self._world.snapshot()
+        self._judge(world, state.world, path)
+        actors = (*state.actors[:index], progress, *state.actors[index + 1 :])
+        return State(world, actors, path)
+
+    def _judge(self, world: Snapshot, before: Snapshot, path: tuple[str, ...]) -> None:
+        if (before.digest, world.digest) in self._judged:
+            return
+        self._judged.add((before.digest, world.digest))
+        try:
+            self.check(self._world, before, world)
+        except AssertionError as error:
+            self._violated(path, error)
+
+    def _advance(self, actor: Actor, name: str) -> Progress | None:
+        try:
+            self.programs[name](actor)
+        except Suspended:
+            return actor.progress
+        except Blocked:
+            return None
+        except CkptError:
+            return actor.progress.done()
+        return actor.progress.done()
+
+    def _recover(self, state: State) -> None:
+        if self.recover is None or state.world.digest in self.worlds:
+            return
+        self.worlds.add(state.world.digest)
+        self._world.reset(state.world)
+        try:
+            self.recover(self._world)
+        except (AssertionError, CkptError) as error:
+            self._violated((*state.path, "everybody dies, others recover"), error)
+
+    def _violated(self, path: tuple[str, ...], error: Exception) -> NoReturn:
+        way = "\n".join(f"  {number:3} {step}" for number, step in enumerate(path, 1))
+        raise Violation(f"{type(error).__name__}: {error}\nafter\n{way}") from error
+
+
+def _tokens(actor: str) -> Callable[[], str]:
+    count = iter(range(1000))
+    return lambda: f"{actor}-{next(count)}"

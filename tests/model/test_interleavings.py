@@ -1,0 +1,190 @@
+"""Every interleaving of a few actors on the shipped code, and every crash between two of their calls.
+
+Each scenario prints how many states it visited. The last tests drop a WHERE clause on purpose: the checker must find
+it, or it would be no check.
+"""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_ckpt.metastore import barriers, guards
+from airflow_provider_ckpt.protocol import triggering
+from airflow_provider_ckpt.protocol.phases import Phase
+from tests.model.checker import Program, Search, Violation, World
+from tests.model.world import (
+    agent,
+    check,
+    check_safety,
+    cleans,
+    clock,
+    completes,
+    judges,
+    pins,
+    prepare,
+    recover,
+    restores,
+    reusing_agent,
+    times_out,
+    triggers,
+)
+
+pytestmark = pytest.mark.slow
+
+Scenario = tuple[Mapping[str, Program], Callable[[World], None], Callable[[World], None]]
+
+SCENARIOS: dict[str, Scenario] = {
+    "two triggers, acks, time-out, two completers": (
+        {
+            "trigger a": triggers("a"),
+            "trigger b": triggers("b"),
+            "agent": agent(),
+            "completer": completes,
+            "clock": times_out,
+        },
+        prepare(completed=1),
+        recover(),
+    ),
+    "a participant declines": (
+        {"trigger": triggers("a"), "agent": agent(declines=True), "completer": completes, "clock": times_out},
+        prepare(completed=1),
+        recover(),
+    ),
+    "a sink commits": (
+        {"trigger": triggers("a"), "agent": agent(with_sink=True), "completer": completes, "clock": times_out},
+        prepare(completed=1, with_sink=True),
+        recover(with_sink=True),
+    ),
+    "a cleanup, which may pause past its lease, against a checkpoint": (
+        {
+            "trigger": triggers("a"),
+            "agent": agent(after=2),
+            "completer": completes,
+            "cleaner": cleans,
+            "clock": clock(minutes=3),
+        },
+        prepare(completed=2),
+        recover(),
+    ),
+    "a cleanup against a driver that builds on what it lets go": (
+        {
+            "trigger": triggers("a"),
+            "agent": reusing_agent(1),
+            "completer": completes,
+            "cleaner": cleans,
+            "clock": clock(minutes=3),
+        },
+        prepare(completed=2),
+        recover(),
+    ),
+    "a cleanup against a pin and a verification that finds the newest corrupt": (
+        {"pin": pins(1), "verify": judges(2), "cleaner": cleans, "clock": clock(minutes=3)},
+        prepare(completed=2),
+        recover(),
+    ),
+    "a restore against a checkpoint of the old attempt": (
+        {"trigger": triggers("a"), "agent": agent(), "completer": completes, "restore": restores()},
+        prepare(completed=1),
+        recover(),
+    ),
+    "a restore finishes or fails the old attempt's commit": (
+        {
+            "trigger": triggers("a"),
+            "agent": agent(with_sink=True),
+            "completer": completes,
+            "restore": restores(with_sink=True),
+        },
+        prepare(completed=1, with_sink=True),
+        recover(with_sink=True),
+    ),
+    "a restore against a cleanup": (
+        {"cleaner": cleans, "restore": restores(), "clock": clock(minutes=3)},
+        prepare(completed=2),
+        recover(),
+    ),
+    "a rewind, then another failure and restore, against a cleanup": (
+        {"rewind": restores(to=1), "restore": restores(claim="third"), "cleaner": cleans},
+        prepare(completed=2, kept=2),
+        recover(),
+    ),
+    "two restores at once": (
+        {"one": restores(claim="one"), "two": restores(claim="two"), "clock": clock(minutes=3)},
+        prepare(completed=1),
+        recover(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_interleaving_and_no_crash_breaks_an_invariant(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    programs, prepare_world, recover_world = SCENARIOS[name]
+    search = Search(programs=programs, prepare=prepare_world, check=check, recover=recover_world).run()
+    with capsys.disabled():
+        print(
+            f"\n  {name}: {search.states:,} states by {search.steps:,} steps; "
+            f"recovered from all {len(search.worlds):,} states of store and storage"
+        )
+    assert search.states > len(programs)
+
+
+def _true(*_: object) -> sa.ColumnElement[bool]:
+    return sa.true()
+
+
+def _drop_phase_of_decision(patch: pytest.MonkeyPatch) -> None:
+    original = guards.in_phase
+    patch.setattr(guards, "in_phase", lambda *phases: _true() if phases == (Phase.IN_PROGRESS,) else original(*phases))
+
+
+MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "decide without looking at the phase": (
+        _drop_phase_of_decision,
+        "two triggers, acks, time-out, two completers",
+    ),
+    "accept acks of whatever has ended": (
+        lambda patch: patch.setattr(guards, "accepts_acks", _true),
+        "two triggers, acks, time-out, two completers",
+    ),
+    "complete before every sink has committed": (
+        lambda patch: patch.setattr(guards, "every_sink_done", _true),
+        "a sink commits",
+    ),
+    "condemn by a plan that is out of date": (
+        lambda patch: patch.setattr(guards, "has_revision", _true),
+        "a cleanup against a pin and a verification that finds the newest corrupt",
+    ),
+    "build on a base that is condemned": (
+        lambda patch: patch.setattr(barriers, "_are_bases_safe", lambda *_: True),
+        "a cleanup against a driver that builds on what it lets go",
+    ),
+    "clean up while a checkpoint is in flight": (
+        lambda patch: patch.setattr(guards, "none_in_flight", _true),
+        "a cleanup, which may pause past its lease, against a checkpoint",
+    ),
+    "trigger while a cleanup works": (
+        lambda patch: patch.setattr(triggering, "_cleanup_first", lambda *_: None),
+        "a cleanup, which may pause past its lease, against a checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_checker_finds_a_condition_that_was_dropped_on_purpose(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop, scenario = MUTANTS[mutant]
+    programs, prepare_world, recover_world = SCENARIOS[scenario]
+    drop(monkeypatch)
+    search = Search(programs=programs, prepare=prepare_world, check=check, recover=recover_world)
+    with pytest.raises(Violation, match="after"):
+        search.run()
+
+
+def test_safety_does_not_rest_on_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner that takes no notice of having lost its lease still deletes nothing that anybody needs."""
+    monkeypatch.setattr(guards, "holds", _true)
+    name = "a cleanup against a driver that builds on what it lets go"
+    programs, prepare_world, recover_world = SCENARIOS[name]
+    search = Search(programs=programs, prepare=prepare_world, check=check_safety, recover=recover_world).run()
+    assert search.states > 1000
