@@ -13,7 +13,8 @@ def report_failure(error: BaseException, *, as_json: bool, verbose: bool) -> Exi
     """Say what happened and what to do next; the code for it."""
     sentence = one_line(redact(_sentence(error)))
     if verbose:
-        print(redact("".join(traceback.format_exception(error))), file=sys.stderr)
+        lines = redact("".join(traceback.format_exception(error))).split("\n")
+        print("\n".join(map(one_line, lines)), file=sys.stderr)
     print(sentence, file=sys.stderr)
     if as_json:
         write_json({"error": {"kind": type(error).__name__, "message": sentence}})

@@ -43,11 +43,11 @@ def heading(text: str) -> Group:
 
 
 def table(columns: Sequence[str], rows: Iterable[Row]) -> Table:
-    """A table without lines; a column whose name begins with `>` is aligned to the right."""
+    """A table without lines; a column named `>…` is aligned to the right, one named `=…` is never broken."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
-        is_right = name.startswith(">")
-        grid.add_column(name.removeprefix(">"), justify="right" if is_right else "left", overflow="fold")
+        mark, title = (name[:1], name[1:]) if name[:1] in (">", "=") else ("", name)
+        grid.add_column(title, justify="right" if mark == ">" else "left", no_wrap=bool(mark), overflow="fold")
     for row in rows:
         grid.add_row(*(cell if isinstance(cell, Text) else line(cell) for cell in row))
     return grid

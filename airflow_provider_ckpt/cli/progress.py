@@ -12,7 +12,6 @@ from rich.progress import (
     ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TransferSpeedColumn,
 )
 
 from airflow_provider_ckpt.cli.writing import one_line
@@ -22,7 +21,7 @@ from airflow_provider_ckpt.coordinator.follow import Seen
 @contextmanager
 def counting_bytes(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Hand out what hears of every chunk; any thread may call it."""
-    with _progress(DownloadColumn(), TransferSpeedColumn()) as progress:
+    with _progress(DownloadColumn(binary_units=True)) as progress:
         task = progress.add_task(what, total=total, waits_for="")
         yield lambda count: progress.advance(task, count)
 
@@ -73,5 +72,6 @@ def _progress(*columns: ProgressColumn) -> Progress:
         TimeElapsedColumn(),
         TextColumn("{task.fields[waits_for]}", markup=False),
         console=console,
+        transient=True,
         disable=not console.is_terminal,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from airflow_provider_ckpt.cli.exit_codes import ExitCode
 from airflow_provider_ckpt.cli.failures import report_failure
 from airflow_provider_ckpt.cli.redaction import redact
+from airflow_provider_ckpt.cli.writing import one_line
 
 if TYPE_CHECKING:  # they load rich and SQLAlchemy
     from airflow_provider_ckpt.cli.output import Result
@@ -61,4 +62,4 @@ def _logging(*, verbose: bool) -> Iterator[None]:
 
 class _Redacting(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return one_line(redact(super().format(record)))

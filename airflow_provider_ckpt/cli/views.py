@@ -9,8 +9,8 @@ from airflow_provider_ckpt.cli.output import Row, heading, line, section, table
 from airflow_provider_ckpt.protocol.codec import Json, JsonObject
 from airflow_provider_ckpt.protocol.records import Event
 
-_EVENTS = ("AT", "EVENT", ">ATTEMPT", ">CHECKPOINT", "BY", "WHY")
-_BLAME = ("MISSING", "STAGE", "SINCE", "HOST", "LATE BEFORE")
+_EVENTS = ("=AT", "=EVENT", ">ATTEMPT", ">CHECKPOINT", "BY", "WHY")
+_BLAME = ("MISSING", "STAGE", "=SINCE", "HOST", "LATE BEFORE")
 
 
 def event_section(events: Sequence[Event]) -> list[RenderableType]:

@@ -5,20 +5,21 @@ of a checkpoint that still waits, from the attempt that is still current, change
 afterwards and kept as evidence.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from airflow_provider_ckpt.metastore import guards
-from airflow_provider_ckpt.metastore.engine import Engine, Tx, clean
+from airflow_provider_ckpt.metastore.engine import Engine, StoreNow, Tx, clean
 from airflow_provider_ckpt.metastore.failing import fail_checkpoint
 from airflow_provider_ckpt.metastore.pipelines import lock_pipeline
 from airflow_provider_ckpt.metastore.rows import ack_row_of, ack_to_json
-from airflow_provider_ckpt.metastore.schema import Json as JsonType
-from airflow_provider_ckpt.metastore.schema import acks, evidence
-from airflow_provider_ckpt.protocol.codec import Json, canonical
+from airflow_provider_ckpt.metastore.schema import Time, acks, evidence
+from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.reasons import EVIDENCE, AckOutcome, FailureReason
 from airflow_provider_ckpt.protocol.records import Ack, AckRow, AckStatus, Ref
 
@@ -126,74 +127,74 @@ class Acks:
 def _encode(sent: Sequence[Ack]) -> str:
     """All acks as one JSON parameter, which the database reads as rows: one statement whatever their number."""
     documents = {ack.participant: {**ack_to_json(ack), "full_bytes": ack.full_bytes} for ack in sent}
-    return canonical(documents).decode()
+    return json.dumps(documents, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _accept(tx: Tx, dialect: str, ref: Ref, attempt: int, documents: str, host: str | None) -> set[str]:
-    incoming = _INCOMING[dialect]
-    statement = (
+    parameters = {
+        "to_pipeline": ref.pipeline,
+        "to_checkpoint": ref.id,
+        "from_attempt": attempt,
+        "from_host": host,
+        "documents": documents,
+    }
+    if tx.clock is not None:
+        parameters["clock"] = tx.clock()
+    statement = _acceptance(dialect, has_clock=tx.clock is not None)
+    return set(tx.connection.execute(statement, parameters).scalars().all())
+
+
+@cache
+def _acceptance(dialect: str, *, has_clock: bool) -> sa.Executable:
+    """The compare-and-set, made once: to make it takes as long as to run it."""
+    incoming = _incoming(dialect)
+    now = sa.bindparam("clock", type_=Time()) if has_clock else StoreNow()
+    return (
         sa.update(acks)
         .where(
             acks.c.pipeline == incoming.c.pipeline,
             acks.c.checkpoint == incoming.c.checkpoint,
             acks.c.participant == incoming.c.participant,
             acks.c.status == incoming.c.expected,
-            guards.accepts_acks(ref, attempt),
+            guards.accepts_acks(_TO, sa.bindparam("from_attempt", type_=sa.Integer)),
         )
         .values(
             status=AckStatus.ACKED,
             stage="acked",
-            stage_at=tx.now_sql,
-            acked_at=tx.now_sql,
-            host=host,
+            stage_at=now,
+            acked_at=now,
+            host=sa.bindparam("from_host", type_=sa.Text),
             ack=incoming.c.ack,
-            new_bytes=incoming.c.new_bytes,
-            full_bytes=incoming.c.full_bytes,
+            new_bytes=incoming.c.ack["new_bytes"].as_numeric(19, 0),
+            full_bytes=incoming.c.ack["full_bytes"].as_numeric(19, 0),
         )
         .returning(acks.c.participant)
     )
-    sent = {"to_pipeline": ref.pipeline, "to_checkpoint": ref.id, "documents": documents}
-    return set(tx.connection.execute(statement, sent).scalars())
 
 
-def _incoming(rows: sa.FromClause) -> sa.CTE:
+_TO = guards.LaterRef(
+    sa.bindparam("to_pipeline", type_=acks.c.pipeline.type), sa.bindparam("to_checkpoint", type_=acks.c.checkpoint.type)
+)
+
+
+def _incoming(dialect: str) -> sa.CTE:
     """What was sent, as rows to join with.
 
     MATERIALIZED keeps the planner from knowing that every row has the same checkpoint and expects PENDING. If it knew,
     it would read all participants that are still pending, with each statement, instead of looking up those it was sent.
     """
-    expected = sa.select(
-        sa.bindparam("to_pipeline", type_=acks.c.pipeline.type).label("pipeline"),
-        sa.bindparam("to_checkpoint", type_=acks.c.checkpoint.type).label("checkpoint"),
+    documents = sa.bindparam("documents", type_=sa.Text)
+    on_postgresql = dialect == "postgresql"
+    each = sa.func.jsonb_each(sa.cast(documents, JSONB)) if on_postgresql else sa.func.json_each(documents)
+    sent = each.table_valued("key", "value", name="sent")
+    rows = sa.select(
+        _TO.pipeline.label("pipeline"),
+        _TO.id.label("checkpoint"),
         sa.literal(AckStatus.PENDING, acks.c.status.type).label("expected"),
-        *rows.c,
+        sa.type_coerce(sent.c.key, acks.c.participant.type).label("participant"),
+        sa.type_coerce(sent.c.value, acks.c.ack.type).label("ack"),
     )
-    return expected.cte("incoming").prefix_with("MATERIALIZED")
-
-
-def _rows_on_postgresql() -> sa.FromClause:
-    each = sa.func.jsonb_each(sa.cast(sa.bindparam("documents", type_=sa.Text), JSONB)).table_valued(
-        sa.column("key", sa.Text), sa.column("value", JSONB), name="each"
-    )
-    return sa.select(
-        each.c.key.label("participant"),
-        each.c.value.label("ack"),
-        sa.cast(each.c.value["new_bytes"].astext, sa.BigInteger).label("new_bytes"),
-        sa.cast(each.c.value["full_bytes"].astext, sa.BigInteger).label("full_bytes"),
-    ).subquery("sent")
-
-
-def _rows_on_sqlite() -> sa.FromClause:
-    each = sa.func.json_each(sa.bindparam("documents", type_=sa.Text)).table_valued("key", "value", name="each")
-    return sa.select(
-        each.c.key.label("participant"),
-        sa.type_coerce(each.c.value, JsonType).label("ack"),
-        sa.func.json_extract(each.c.value, "$.new_bytes", type_=sa.BigInteger).label("new_bytes"),
-        sa.func.json_extract(each.c.value, "$.full_bytes", type_=sa.BigInteger).label("full_bytes"),
-    ).subquery("sent")
-
-
-_INCOMING = {"postgresql": _incoming(_rows_on_postgresql()), "sqlite": _incoming(_rows_on_sqlite())}
+    return rows.cte("incoming").prefix_with("MATERIALIZED")
 
 
 def _classify(tx: Tx, ref: Ref, attempt: int, participants: Sequence[str]) -> dict[str, AckOutcome]:

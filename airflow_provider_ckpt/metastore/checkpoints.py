@@ -6,6 +6,7 @@ Whoever loses a race learns it from the result; nothing depends on a process sta
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeAlias
 
 import sqlalchemy as sa
 
@@ -30,6 +31,7 @@ from airflow_provider_ckpt.protocol.records import (
 )
 
 _CHUNK = 500  # bound parameters are limited
+_Select: TypeAlias = sa.Select[*tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +76,12 @@ class Checkpoints:
     def page(
         self, pipeline: str, *, before: int | None = None, limit: int = 20, phases: frozenset[Phase] = frozenset()
     ) -> Page:
-        """The newest `limit` checkpoints below id `before`; reads no more rows than it returns."""
+        """The newest `limit` checkpoints below id `before`; however long the history, it reads a page of each phase."""
         statement = sa.select(checkpoints).where(checkpoints.c.pipeline == pipeline)
         if before is not None:
             statement = statement.where(checkpoints.c.id < before)
-        if phases:
-            statement = statement.where(guards.in_phase(*phases))
         with self._engine.read() as tx:
-            rows = tx.connection.execute(statement.order_by(checkpoints.c.id.desc()).limit(limit + 1)).mappings()
+            rows = tx.connection.execute(_newest_of(statement, limit + 1, phases)).mappings()
             found = [checkpoint_of(row) for row in rows]
         shown = tuple(found[:limit])
         return Page(checkpoints=shown, next_before=shown[-1].ref.id if len(found) > limit else None)
@@ -230,6 +230,15 @@ def _newest(tx: Tx, pipeline: str, *conditions: sa.ColumnElement[bool]) -> Check
     statement = sa.select(checkpoints).where(checkpoints.c.pipeline == pipeline, *conditions)
     row = tx.connection.execute(statement.order_by(checkpoints.c.id.desc()).limit(1)).mappings().first()
     return None if row is None else checkpoint_of(row)
+
+
+def _newest_of(statement: _Select, limit: int, phases: Collection[Phase]) -> _Select:
+    """The first rows by id, of every phase apart: a filter by several would walk through the whole history."""
+    if not phases:
+        return statement.order_by(checkpoints.c.id.desc()).limit(limit)
+    apart = [_newest_of(statement.where(guards.in_phase(phase)), limit, ()).subquery() for phase in sorted(phases)]
+    together = sa.union_all(*map(sa.select, apart)).subquery()
+    return sa.select(together).order_by(together.c.id.desc()).limit(limit)
 
 
 def _advance(tx: Tx, ref: Ref, to: Phase, *conditions: sa.ColumnElement[bool], **values: object) -> bool:

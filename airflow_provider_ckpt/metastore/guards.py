@@ -4,6 +4,8 @@ Every UPDATE of a phase, a lease or a file's fate carries some of these in its W
 lost the race. They are named so that a reader, and a test that drops one on purpose, can find each.
 """
 
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore.engine import Tx
@@ -14,7 +16,15 @@ from airflow_provider_ckpt.protocol.records import SINK_DONE, AckStatus, Lease, 
 Condition = sa.ColumnElement[bool]
 
 
-def is_checkpoint(ref: Ref) -> Condition:
+@dataclass(frozen=True, slots=True)
+class LaterRef:
+    """A checkpoint that is named when the statement runs: for a statement that is made once."""
+
+    pipeline: sa.BindParameter[str]
+    id: sa.BindParameter[int]
+
+
+def is_checkpoint(ref: Ref | LaterRef) -> Condition:
     return sa.and_(checkpoints.c.pipeline == ref.pipeline, checkpoints.c.id == ref.id)
 
 
@@ -29,12 +39,12 @@ def attempt_is_current() -> Condition:
     )
 
 
-def actor_is_current(pipeline: str, attempt: int) -> Condition:
+def actor_is_current(pipeline: str | sa.BindParameter[str], attempt: int | sa.BindParameter[int]) -> Condition:
     """The acting attempt is the current one."""
     return sa.exists().where(pipelines.c.name == pipeline, pipelines.c.current_attempt == attempt)
 
 
-def accepts_acks(ref: Ref, attempt: int) -> Condition:
+def accepts_acks(ref: Ref | LaterRef, attempt: int | sa.BindParameter[int]) -> Condition:
     """The checkpoint waits for acknowledgements, and from this attempt."""
     return sa.and_(
         sa.exists().where(is_checkpoint(ref), in_phase(Phase.IN_PROGRESS), checkpoints.c.attempt == attempt),

@@ -375,6 +375,16 @@ def test_a_commit_that_hangs_is_resolved_by_a_person(ckpt: Ckpt, driver: Driver)
     assert "table was dropped" in ckpt("show", "orders/1").out
 
 
+def test_following_goes_on_after_the_sinks_have_committed(ckpt: Ckpt, driver: Driver) -> None:
+    ckpt("trigger", "orders", "--no-wait", "--key", "k")
+    ref = Ref("orders", 1)
+    driver.capture(ref, with_sink=True)
+    driver.acknowledge(ref, *STATE, SINK)
+    assert "still COMMITTING" in ckpt("trigger", "orders", "--key", "k", "--wait", "0").out
+    driver.store.sinks.committed(ref, SINK, driver.number)
+    assert ckpt("trigger", "orders", "--key", "k", "--wait", "0").code == 0
+
+
 def test_resolving_leaves_the_marker_that_a_rebuild_needs(ckpt: Ckpt, driver: Driver, home: Path) -> None:
     ckpt("trigger", "orders", "--no-wait", "--key", "k")
     ref = Ref("orders", 1)
@@ -444,11 +454,11 @@ def test_the_history_is_paged_and_marked(ckpt: Ckpt, home: Path, take: Callable[
 def test_a_savepoint_is_found_by_its_name_and_its_name_is_taken(ckpt: Ckpt, take: Callable[..., Ref]) -> None:
     take("before-upgrade")
     assert ckpt("show", "orders/before-upgrade", "--json").document["id"] == 1
-    taken = ckpt("savepoint", "orders", "before-upgrade")
+    taken = ckpt("savepoint", "orders", "before-upgrade", "--no-wait")
     assert taken.code == ExitCode.MISUSED
     assert "already" in taken.err
-    assert ckpt("savepoint", "orders", "17").code == ExitCode.MISUSED
-    assert ckpt("savepoint", "orders", "../x").code == ExitCode.MISUSED
+    assert ckpt("savepoint", "orders", "17", "--no-wait").code == ExitCode.MISUSED
+    assert ckpt("savepoint", "orders", "../x", "--no-wait").code == ExitCode.MISUSED
 
 
 def test_the_pipelines_are_listed_with_their_health(ckpt: Ckpt, driver: Driver, take: Callable[..., Ref]) -> None:
@@ -916,7 +926,9 @@ def test_ctrl_c_says_that_the_checkpoint_goes_on(ckpt: Ckpt, driver: Driver, mon
 
 def test_stored_text_can_not_command_the_terminal(ckpt: Ckpt, driver: Driver) -> None:
     hostile = "\x1b[2Jwiped\u202e [red]bold[/red]\nsecond line"
-    ckpt("trigger", "orders", "--no-wait", "--reason", hostile)
+    logged = ckpt("-v", "trigger", "orders", "--no-wait", "--reason", hostile)
+    assert "\x1b" not in logged.err
+    assert logged.err.count("\n") == 1
     shown = ckpt("show", "orders/1")
     assert "\x1b" not in shown.out
     assert "\u202e" not in shown.out
@@ -925,7 +937,9 @@ def test_stored_text_can_not_command_the_terminal(ckpt: Ckpt, driver: Driver) ->
 
 
 def test_a_password_that_somebody_stored_is_not_shown(ckpt: Ckpt, driver: Driver) -> None:
-    ckpt("trigger", "orders", "--no-wait", "--reason", f"see {NOWHERE} for more")
+    logged = ckpt("-v", "trigger", "orders", "--no-wait", "--reason", f"see {NOWHERE} for more")
+    assert "see postgresql://ckpt:***@127.0.0.1:1/x for more" in logged.err
+    assert PASSWORD not in str(logged)
     for words in (["show", "orders/1"], ["show", "orders/1", "--json"], ["list", "orders", "--json"]):
         run = ckpt(*words)
         assert "see postgresql://ckpt:***@127.0.0.1:1/x for more" in run.out or "list" in words

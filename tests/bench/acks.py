@@ -7,13 +7,14 @@ participants.
 Theirs: a table with the same primary key and the same written columns, no other index, no foreign key, no check; each
 process has one raw connection (sqlite3, or psycopg with its pipelined `executemany` and prepared statements) and sends
 `UPDATE bare SET … WHERE pipeline = ? AND checkpoint = ? AND participant = ?` for the same participants with the same
-JSON, encoded by the same function in the time that counts. 100 to a transaction as well; on SQLite with the same
+JSON, encoded the same way in the time that counts. 100 to a transaction as well; on SQLite with the same
 pragmas, busy timeout and BEGIN IMMEDIATE. Whether a row changed is not asked.
 
 The statements differ, the work that reaches the disk does not. Both run in turns on the same database.
 """
 
 import itertools
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -23,7 +24,6 @@ from typing import Protocol
 import psycopg
 
 from airflow_provider_ckpt.metastore.rows import ack_to_json
-from airflow_provider_ckpt.protocol.codec import canonical
 from airflow_provider_ckpt.protocol.reasons import AckOutcome
 from airflow_provider_ckpt.protocol.records import Ack, Ref
 
@@ -128,7 +128,7 @@ def _updater(table: BareTable, database: Database, ref: Ref, share: list[Sequenc
 
 def _params(ref: Ref, ack: Ack) -> Params:
     now = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
-    document = canonical(ack_to_json(ack)).decode()
+    document = json.dumps(ack_to_json(ack), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     key = (ref.pipeline, ref.id, ack.participant)
     return ("acked", "acked", now, now, HOST, document, ack.new_bytes, ack.full_bytes, *key)
 

@@ -53,7 +53,7 @@ class Sizes:
     participants: int = 20_000
     processes: int = 8
     batch: int = 100
-    pairs: int = 3
+    pairs: int = 5
     flat: tuple[int, ...] = (200, 2_000, 20_000)
     waiting: int = 1_000
     waits: int = 8
@@ -61,9 +61,7 @@ class Sizes:
     rows: tuple[int, int] = (1_000, 100_000)
 
 
-QUICK = Sizes(
-    participants=4_000, pairs=1, flat=(200, 2_000), waiting=200, waits=3, files=1_000, rows=(1_000, 10_000)
-)
+QUICK = Sizes(participants=4_000, pairs=1, flat=(200, 2_000), waiting=200, waits=3, files=1_000, rows=(1_000, 10_000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

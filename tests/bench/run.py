@@ -10,13 +10,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import acks
+from . import acks, cleanup, completing, flat, page, watcher
 from .databases import Servers, servers
 from .measure import QUICK, Line, Say, Sizes
 
 Bench = Callable[[Servers, Sizes, Say], list[Line]]
 BENCHES: dict[str, Bench] = {
     "acks": acks.bench,
+    "flat": flat.bench,
+    "watcher": watcher.bench,
+    "cleanup": cleanup.bench,
+    "complete": completing.bench,
+    "page": page.bench,
 }
 
 

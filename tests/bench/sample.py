@@ -55,9 +55,14 @@ def make_ack(participant: str, ref: Ref) -> Ack:
     """As the agent sends one for a partition of a state store."""
     name = f"{participant}/42.delta"
     file = FileRef(
-        path=f"files/{ATTEMPT}/{ref.id}/{name}", name=name, size=48_213, sha256=hashlib.sha256(name.encode()).hexdigest()
+        path=f"files/{ATTEMPT}/{ref.id}/{name}",
+        name=name,
+        size=48_213,
+        sha256=hashlib.sha256(name.encode()).hexdigest(),
     )
-    return Ack(participant=participant, files=(file,), new_bytes=48_213, positions={"version": 42}, timings={"put": 0.012})
+    return Ack(
+        participant=participant, files=(file,), new_bytes=48_213, positions={"version": 42}, timings={"put": 0.012}
+    )
 
 
 def batches(acks_: Sequence[Ack], size: int) -> list[Sequence[Ack]]:

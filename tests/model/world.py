@@ -7,13 +7,10 @@ from datetime import timedelta
 from airflow_provider_ckpt.coordinator.cleanup import cleanup
 from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
-from airflow_provider_ckpt.coordinator.survey import survey, take_stock
-from airflow_provider_ckpt.coordinator.verify import inspect
 from airflow_provider_ckpt.metastore.schema import acks, checkpoints
 from airflow_provider_ckpt.protocol.manifest import digest, read_manifest
 from airflow_provider_ckpt.protocol.paths import decided_path, home_of_manifest
 from airflow_provider_ckpt.protocol.phases import ENDED, IN_FLIGHT, TRANSITIONS, UNDECIDED, Phase
-from airflow_provider_ckpt.protocol.reasons import SkipReason
 from airflow_provider_ckpt.protocol.records import (
     SINK_DONE,
     AckStatus,
@@ -31,6 +28,7 @@ from airflow_provider_ckpt.protocol.timeline import current_timeline
 from airflow_provider_ckpt.testing import ScriptedPipeline, ScriptedSink, truth
 from airflow_provider_ckpt.testing.scripted import SINK
 from tests.model.checker import Actor, Program, Snapshot, World
+from tests.rescue import checkpoint_now, rescue
 
 NAME = "orders"
 PARTITIONS = 1  # with the source that is two participants; with the sink three
@@ -68,25 +66,10 @@ def prepare(*, completed: int, kept: int = 1, with_sink: bool = False) -> Callab
         driver.start()
         for number in range(completed):
             driver.process(1)
-            checkpoint_now(world, driver, f"before-{number}")
+            checkpoint_now(world.context("test"), driver, f"before-{number}")
             world.clock.advance(minutes=5)
 
     return run
-
-
-def checkpoint_now(world: World, driver: ScriptedPipeline, key: str) -> Ref:
-    triggered = world.store.barriers.trigger(request(key))
-    if triggered.skipped is SkipReason.CLEANUP_DUE:  # one had waited for too long and died: it goes first
-        cleanup(world.context("cleaner"), NAME)
-        triggered = world.store.barriers.trigger(request(key))
-    assert triggered.checkpoint is not None, triggered
-    ref = triggered.checkpoint.ref
-    driver.capture(ref)
-    driver.acknowledge(ref)
-    complete(world.context("completer"), ref)
-    driver.commit(ref)
-    driver.completed(ref)
-    return ref
 
 
 # actors
@@ -279,42 +262,14 @@ def _check_something_to_restore(world: World, rows: tuple[Checkpoint, ...]) -> N
 
 
 def recover(*, with_sink: bool = False) -> Callable[[World], None]:
-    """Everybody is dead: a day later others restore, go on, checkpoint, clean up, and nothing is lost or left over."""
+    """Others put right what is left when everybody has died."""
 
     def run(world: World) -> None:
-        world.clock.advance(days=1)
-        sinks = {SINK: ScriptedSink(world.storage)} if with_sink else {}
-        restore(world.context("rescue"), NAME, RestoreOptions(is_proven_dead=True, committers=sinks))
-        driver = pipeline_of(world, "rescue", with_sink=with_sink, claim="rescue")
-        driver.start()
-        driver.process(2)
-        newest = checkpoint_now(world, driver, "rescue")
-        assert driver.totals == [sum(range(driver.position + 1))], "the restored state is wrong"
-        for _ in range(2):
-            world.clock.advance(days=1)
-            cleanup(world.context("rescue"), NAME)
+        rescue(world.context("rescue"), world.clock, NAME, partitions=PARTITIONS, with_sink=with_sink)
         tidy = world.snapshot()
         check(world, tidy, tidy)
-        _check_tidy(world, newest)
-        if with_sink:
-            published = ScriptedSink(world.storage).read(NAME)
-            assert published == truth(driver.position, PARTITIONS), f"published {published}"
 
     return run
-
-
-def _check_tidy(world: World, newest: Ref) -> None:
-    context = world.context("auditor")
-    holdings = take_stock(context, NAME)
-    found = survey(context, holdings)
-    assert not found.garbage, f"left over: {dict(found.garbage)}"
-    assert not found.orphans, f"unexplained: {dict(found.orphans)}"
-    assert not found.missing, f"missing: {dict(found.missing)}"
-    assert not world.store.files.condemned(NAME)
-    assert newest.id in holdings.named
-    for each in holdings.retained:
-        assert each.phase is Phase.COMPLETED, f"{each.ref} is stuck in {each.phase}"
-        assert inspect(context, each).is_intact
 
 
 # inside

@@ -52,7 +52,7 @@ def _view(name: str, report: CleanupReport, *, dry_run: bool) -> list[Renderable
     missing = {problem: f"checkpoint {id_}" for id_, problems in report.missing.items() for problem in problems}
     return [
         line(_sentence(name, report, dry_run=dry_run)),
-        *section("Checkpoints", (">CHECKPOINT", "FATE", "WHY"), _fates(report, dry_run=dry_run)),
+        *section("Checkpoints", (">CHECKPOINT", "=FATE", "WHY"), _fates(report, dry_run=dry_run)),
         *_files("Deleted" if not dry_run else "To be deleted", dict.fromkeys(report.deleted, "")),
         *_files("Quarantined: deleted later, unless somebody explains them", report.quarantined),
         *_files("Missing", missing),

@@ -54,7 +54,7 @@ def doctor(args: argparse.Namespace, session: Session) -> Result:  # noqa: ARG00
     ]
     return Result(
         document={"is_well": not any(_failed(checks)), "checks": [_document(each) for each in checks]},
-        view=[table(("CHECK", "STATUS", ""), [_row(each) for each in checks])],
+        view=[table(("=CHECK", "=STATUS", ""), [_row(each) for each in checks])],
         code=next(iter(_failed(checks)), ExitCode.DONE),
     )
 

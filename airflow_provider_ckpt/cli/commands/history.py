@@ -14,7 +14,7 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint
 from airflow_provider_ckpt.protocol.timeline import Timeline, current_timeline
 
-_COLUMNS = (">ID", "PHASE", ">AGE", ">TOOK", ">ATTEMPT", ">PARTICIPANTS", ">NEW", ">FULL", "MARKS")
+_COLUMNS = (">ID", "=PHASE", ">AGE", ">TOOK", ">ATTEMPT", ">PARTICIPANTS", ">NEW", ">FULL", "MARKS")
 
 
 def history(args: argparse.Namespace, session: Session) -> Result:

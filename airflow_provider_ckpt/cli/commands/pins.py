@@ -10,7 +10,7 @@ from airflow_provider_ckpt.protocol.errors import Misused, NotFound
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import Ref
 
-_COLUMNS = ("CHECKPOINT", "OWNER", "SINCE", "REASON")
+_COLUMNS = ("=CHECKPOINT", "OWNER", "=SINCE", "REASON")
 _RESERVED = "restore:"  # a restore lifts such pins by itself
 
 

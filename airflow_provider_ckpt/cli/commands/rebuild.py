@@ -29,7 +29,7 @@ def rebuild_store(args: argparse.Namespace, session: Session) -> Result:
             line(_sentence(report, dry_run=args.dry_run)),
             *section(
                 "Checkpoints",
-                ("CHECKPOINT", "KIND", "TRIGGERED", "IN THE METASTORE"),
+                ("=CHECKPOINT", "=KIND", "=TRIGGERED", "IN THE METASTORE"),
                 _rows(report, dry_run=args.dry_run),
             ),
             *section("Damaged", ("",), [(each,) for each in report.damaged]),

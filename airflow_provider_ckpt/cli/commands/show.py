@@ -17,8 +17,8 @@ from airflow_provider_ckpt.coordinator.health import health
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import Attempt, Lease
 
-_ATTEMPT_COLUMNS = (">ATTEMPT", "STATUS", "FROM", "HOST", "APPLICATION", "NUMBERED", "ENDED", "WHY")
-_LEASE_COLUMNS = ("LEASE", "OWNER", "SINCE", "UNTIL")
+_ATTEMPT_COLUMNS = (">ATTEMPT", "=STATUS", "=FROM", "HOST", "APPLICATION", "=NUMBERED", "=ENDED", "WHY")
+_LEASE_COLUMNS = ("=LEASE", "OWNER", "=SINCE", "=UNTIL")
 _ATTEMPTS = 20  # the newest ones
 
 

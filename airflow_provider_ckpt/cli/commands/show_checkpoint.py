@@ -16,10 +16,10 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import InFlight, in_flight
 from airflow_provider_ckpt.protocol.records import AckRow, AckStatus, Checkpoint, Cut, Event, Ref, SinkCommit
 
-_PARTICIPANTS = ("PARTICIPANT", "KIND", "STATUS", "STAGE", "HOST", ">AFTER", ">NEW", ">FULL", "TIMINGS")
+_PARTICIPANTS = ("PARTICIPANT", "=KIND", "=STATUS", "STAGE", "HOST", ">AFTER", ">NEW", ">FULL", "TIMINGS")
 _CUTS = ("QUERY", ">BATCH", "CONSUMED")
 _RANGES = ("CHANNEL", "WRITER", "READER", "IN FLIGHT")
-_SINKS = ("SINK", "STATUS", ">TRIES", "COMMITTED", "LAST ERROR")
+_SINKS = ("SINK", "=STATUS", ">TRIES", "=COMMITTED", "LAST ERROR")
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 

@@ -26,7 +26,7 @@ def trigger(args: argparse.Namespace, session: Session) -> Result:
 
 def savepoint(args: argparse.Namespace, session: Session) -> Result:
     name = check_name("savepoint", args.name)
-    if False:
+    if is_id(name):
         raise Misused(f"A savepoint can not be called {name}: digits alone are the id of a checkpoint.")
     return _trigger(args, session, savepoint=name)
 

@@ -18,7 +18,7 @@ from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Ref
 
-_COLUMNS = ("CHECKPOINT", "VERDICT", ">FILES", ">BYTES", "PROBLEMS")
+_COLUMNS = ("=CHECKPOINT", "=VERDICT", ">FILES", ">BYTES", "PROBLEMS")
 
 
 def verify_all(args: argparse.Namespace, session: Session) -> Result:

