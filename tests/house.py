@@ -62,7 +62,7 @@ class House:
         self, *, partitions: int = 2, with_sink: bool = False, settings: Settings = SETTINGS
     ) -> ScriptedPipeline:
         """A new pipeline with a running first attempt."""
-        self.store.pipelines.create(NAME, settings, actor="tester")
+        self.store.pipelines.create(NAME, settings, identity="tester", actor="tester")
         restore(self.context, NAME)
         driver = self.driver(partitions=partitions, with_sink=with_sink)
         driver.start()

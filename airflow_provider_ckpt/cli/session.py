@@ -9,7 +9,7 @@ from typing import cast
 from airflow_provider_ckpt.cli.settings import Places, default_actor, places
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.metastore import Metastore, open_metastore
-from airflow_provider_ckpt.protocol.errors import Misused, NotFound
+from airflow_provider_ckpt.protocol.errors import NotFound
 from airflow_provider_ckpt.storage.base import Storage
 from airflow_provider_ckpt.storage.opening import open_storage
 
@@ -57,10 +57,7 @@ class Session:
         return store
 
     def open_store(self) -> Metastore:
-        try:
-            store = open_metastore(self.places.metastore_url)
-        except ValueError:  # of the port
-            raise Misused("The metastore's URL can not be read: its port is not a number.") from None
+        store = open_metastore(self.places.metastore_url)
         self._opened.append(store)
         return store
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.identity import check_storage
 from airflow_provider_ckpt.coordinator.keeping import Keeper
 from airflow_provider_ckpt.coordinator.survey import Holdings, Survey, retention_of, survey, take_stock
 from airflow_provider_ckpt.protocol.errors import CkptError, LeaseLost, LostRace, NotFound, Refused, TryAgain
@@ -39,6 +40,7 @@ class CleanupReport:
 
 def plan_cleanup(context: Context, pipeline: str, discard: Collection[int] = ()) -> CleanupReport:
     """What a cleanup would do now; changes nothing."""
+    check_storage(context, pipeline)
     _check_discards(context, pipeline, discard)
     holdings = take_stock(context, pipeline, discarding=discard)
     retention = retention_of(holdings)
@@ -71,9 +73,10 @@ def cleanup(
 
     :param discard: checkpoints or savepoints that a person wants to go, whatever retention says. Pins still hold.
     :param batch: how many files are deleted between two looks at the lease.
-    :raises Refused: when one of `discard` is pinned.
+    :raises Refused: when one of `discard` is pinned, or the storage is not the pipeline's own.
     :raises TryAgain: while a checkpoint is in flight, or a restore or another cleanup works.
     """
+    check_storage(context, pipeline)
     _check_discards(context, pipeline, discard)
     lease = context.store.leases.acquire_cleanup(pipeline, owner=context.actor, token=context.new_token())
     try:

@@ -6,6 +6,7 @@ any two steps is resumed by calling `complete` again, from anywhere.
 """
 
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.identity import own_storage
 from airflow_provider_ckpt.coordinator.manifests import build_manifest, decision_on
 from airflow_provider_ckpt.protocol.blame import describe
 from airflow_provider_ckpt.protocol.errors import AlreadyExists, LostRace, Refused, TryAgain
@@ -45,6 +46,7 @@ def _decide(context: Context, ref: Ref) -> Decision | None:
     manifest = build_manifest(dossier)
     data = manifest.to_bytes()
     decision = decision_on(manifest, data, dossier)
+    own_storage(context, ref.pipeline)
     if manifest.kind is Kind.SAVEPOINT:
         _copy_into_savepoint(context, manifest)
     _write_manifest(context, ref, decision, data)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.metastore import Inventory
 from airflow_provider_ckpt.protocol.duration import approximate
-from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, DesiredState, Pipeline
+from airflow_provider_ckpt.protocol.timeline import current_timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +17,8 @@ class Health:
     pipeline: Pipeline
     attempt: Attempt | None
     in_flight: Checkpoint | None
-    newest: Checkpoint | None  # completed
-    age: timedelta | None  # of the newest completed one
+    newest: Checkpoint | None  # completed, intact as far as anybody knows, on the current timeline
+    age: timedelta | None  # of that one
     failures: int  # counted ones, in a row
     problems: tuple[str, ...]
 
@@ -28,12 +29,10 @@ class Health:
 
 def health(context: Context, name: str) -> Health:
     store = context.store
-    pipeline = store.pipelines.get(name)
-    number = pipeline.current_attempt
-    attempt = None if number is None else store.attempts.get(name, number)
-    completed = store.checkpoints.page(name, limit=1, phases=frozenset({Phase.COMPLETED})).checkpoints
-    newest = completed[0] if completed else None
-    now = store.checkpoints.now()
+    inventory = store.views.inventory(name)
+    pipeline, now = inventory.pipeline, inventory.now
+    attempt = next((each for each in inventory.attempts if each.number == pipeline.current_attempt), None)
+    newest = _newest(inventory)
     failures = store.checkpoints.failures_in_a_row(name)
     silence = now - attempt.heartbeat_at if attempt is not None and attempt.heartbeat_at is not None else None
     return Health(
@@ -45,6 +44,12 @@ def health(context: Context, name: str) -> Health:
         failures=failures,
         problems=tuple(_problems(pipeline, attempt, failures, silence)),
     )
+
+
+def _newest(inventory: Inventory) -> Checkpoint | None:
+    timeline = current_timeline(inventory.attempts)
+    usable = [e for e in inventory.retained if e.is_restorable and timeline.holds(e.attempt, e.ref.id)]
+    return usable[-1] if usable else None
 
 
 def _problems(pipeline: Pipeline, attempt: Attempt | None, failures: int, silence: timedelta | None) -> list[str]:

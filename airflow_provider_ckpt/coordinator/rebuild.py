@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.identity import own_storage, read_identity
 from airflow_provider_ckpt.metastore import Recovered
 from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound
 from airflow_provider_ckpt.protocol.manifest import Manifest, digest, read_decided_marker, read_manifest
@@ -50,7 +51,10 @@ def rebuild(
 def _add(context: Context, pipeline: str, found: list[Recovered], *, dry_run: bool) -> list[Ref]:
     if dry_run:
         return context.store.recovery.missing(pipeline, found)
-    return context.store.recovery.add(pipeline, found, actor=context.actor)
+    identity = read_identity(context, pipeline) or context.new_token()
+    added = context.store.recovery.add(pipeline, found, identity=identity, actor=context.actor)
+    own_storage(context, pipeline)
+    return added
 
 
 def _markers(context: Context, pipeline: str | None, on_file: Callable[[], None]) -> list[str]:

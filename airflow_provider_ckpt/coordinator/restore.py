@@ -16,7 +16,6 @@ from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.verify import OnBytes, verify
 from airflow_provider_ckpt.metastore import Start
 from airflow_provider_ckpt.metastore.leases import restore_owner
-from airflow_provider_ckpt.protocol.duration import approximate
 from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
@@ -71,7 +70,8 @@ def restore(
     :raises TryAgain: while another restore works.
     """
     options = options or RestoreOptions()
-    _refuse_if_alive(context, pipeline, options)
+    if not options.take_over and not options.is_proven_dead:
+        _refuse_if_alive(context, pipeline)
     lease = context.store.leases.acquire_restore(pipeline, owner=context.actor, token=context.new_token())
     try:
         return _Restore(context, lease, options, on_bytes).run()
@@ -79,18 +79,24 @@ def restore(
         context.store.leases.release(lease)
 
 
-def _refuse_if_alive(context: Context, pipeline: str, options: RestoreOptions) -> None:
+def living_attempt(context: Context, pipeline: str) -> Attempt | None:
+    """The running attempt, when its heartbeat is younger than its time to live."""
     found = context.store.pipelines.get(pipeline)
-    if options.take_over or options.is_proven_dead or found.current_attempt is None:
-        return
+    if found.current_attempt is None:
+        return None
     attempt = context.store.attempts.get(pipeline, found.current_attempt)
     if attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
-        return
+        return None
     silence = context.store.checkpoints.now() - attempt.heartbeat_at
-    if silence < found.settings.attempt_ttl:
+    return attempt if silence < found.settings.attempt_ttl else None
+
+
+def _refuse_if_alive(context: Context, pipeline: str) -> None:
+    alive = living_attempt(context, pipeline)
+    if alive is not None:
         raise Refused(
-            f"Attempt {attempt.number} of {pipeline} is alive on {attempt.host or 'an unknown host'}: its last "
-            f"heartbeat was {approximate(silence)} ago. Stop it first, or fence it with --take-over."
+            f"Attempt {alive.number} of {pipeline} is alive on {alive.host or 'an unknown host'}: its heartbeat is "
+            "younger than its time to live. Stop it first, or fence it with --take-over."
         )
 
 

@@ -15,7 +15,7 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.metastore import Inventory
 from airflow_provider_ckpt.protocol.errors import Corrupt, Refused
-from airflow_provider_ckpt.protocol.paths import decided_path, home, manifest_path, owner_of_path
+from airflow_provider_ckpt.protocol.paths import decided_path, home, identity_path, manifest_path, owner_of_path
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint, Kind, Pipeline, Verdict
 from airflow_provider_ckpt.protocol.retention import Retained, RetentionPlan
@@ -123,7 +123,8 @@ class _Judge:
     def __init__(self, holdings: Holdings, owners: Mapping[int, Checkpoint]) -> None:
         self._holdings = holdings
         self._owners = owners
-        self._kept = {path for named in holdings.named.values() for path in named} | _homes(holdings.retained)
+        named = {path for files in holdings.named.values() for path in files}
+        self._kept = named | _homes(holdings.retained) | {identity_path(holdings.pipeline.name)}
 
     def fate(self, path: str) -> Fate:
         if path in self._kept:

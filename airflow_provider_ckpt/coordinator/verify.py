@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.identity import check_storage
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
@@ -29,8 +30,9 @@ class Verification:
 def verify(context: Context, ref: Ref, on_bytes: OnBytes = lambda count: None) -> Verification:
     """Re-hash a completed checkpoint and note the verdict. An unreachable storage is no verdict: it raises.
 
-    :raises Refused: when the checkpoint is not completed.
+    :raises Refused: when the checkpoint is not completed, or the storage is not the pipeline's own.
     """
+    check_storage(context, ref.pipeline)
     checkpoint = context.store.checkpoints.get(ref)
     if checkpoint.phase is not Phase.COMPLETED:
         raise Refused(f"Checkpoint {ref} is {checkpoint.phase}; only completed checkpoints can be verified.")

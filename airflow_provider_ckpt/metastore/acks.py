@@ -110,6 +110,13 @@ class Acks:
             rows = tx.connection.execute(statement.order_by(acks.c.participant).limit(limit)).mappings()
             return [ack_row_of(row) for row in rows]
 
+    def slowest(self, ref: Ref, *, limit: int) -> list[AckRow]:
+        """Those who have not acknowledged, then those who did so last."""
+        order = (acks.c.acked_at.is_not(None), acks.c.acked_at.desc(), acks.c.participant)
+        statement = sa.select(acks).where(guards.is_ack(ref)).order_by(*order).limit(limit)
+        with self._engine.read() as tx:
+            return [ack_row_of(row) for row in tx.connection.execute(statement).mappings()]
+
     def pending(self, ref: Ref, *, limit: int = 50) -> list[AckRow]:
         statement = sa.select(acks).where(guards.is_ack(ref), acks.c.status == AckStatus.PENDING)
         with self._engine.read() as tx:

@@ -233,10 +233,11 @@ def _newest(tx: Tx, pipeline: str, *conditions: sa.ColumnElement[bool]) -> Check
 
 
 def _newest_of(statement: _Select, limit: int, phases: Collection[Phase]) -> _Select:
-    """The first rows by id, of every phase apart: a filter by several would walk through the whole history."""
-    if not phases:
-        return statement.order_by(checkpoints.c.id.desc()).limit(limit)
-    apart = [_newest_of(statement.where(guards.in_phase(phase)), limit, ()).subquery() for phase in sorted(phases)]
+    """The first rows by id; of several phases each apart, as a filter by all would walk through the whole history."""
+    if len(phases) <= 1:
+        conditions = [guards.in_phase(*phases)] if phases else []
+        return statement.where(*conditions).order_by(checkpoints.c.id.desc()).limit(limit)
+    apart = [_newest_of(statement, limit, {phase}).subquery() for phase in sorted(phases)]
     together = sa.union_all(*map(sa.select, apart)).subquery()
     return sa.select(together).order_by(together.c.id.desc()).limit(limit)
 

@@ -108,8 +108,9 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """For people: without the password."""
-        return self.sa.url.render_as_string(hide_password=True)
+        """For people: without the password, wherever in the URL it is."""
+        secrets = {key: "***" for key in self.sa.url.query if "pass" in key.lower()}
+        return self.sa.url.update_query_dict(secrets).render_as_string(hide_password=True)
 
     @property
     def dialect(self) -> str:
@@ -174,8 +175,10 @@ class Engine:
             ) from error
 
     def _nothing_changed(self, error: sa.exc.DBAPIError) -> NoReturn:
-        if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
+        if isinstance(error, sa.exc.IntegrityError):
             raise error
+        if isinstance(error, sa.exc.DataError):
+            raise Misused(f"The metastore {self.name} can not hold that: {_first_line(error)}.") from error
         if "no such table" in str(error.orig) or "does not exist" in str(error.orig):
             raise Misused(
                 f"The metastore {self.name} has no tables of this version ({_first_line(error)}). Run `ckpt init`."
@@ -212,7 +215,7 @@ def clean(text: str) -> str:
 def _parse(url: str) -> sa.URL:
     try:
         return sa.make_url(url)
-    except sa.exc.ArgumentError as error:
+    except (sa.exc.ArgumentError, ValueError) as error:
         raise Misused(
             "The metastore's URL can not be read. Use sqlite:////absolute/path/metastore.db or postgresql://user@host/database."
         ) from error

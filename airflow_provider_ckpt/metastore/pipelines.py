@@ -1,5 +1,7 @@
 """Pipelines: settings, desired state, and the row whose lock orders everything that happens to one."""
 
+from collections.abc import Callable
+
 import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
@@ -15,11 +17,14 @@ class Pipelines:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def create(self, name: str, settings: Settings, *, actor: str) -> Pipeline:
-        """:raises Misused: when the pipeline exists."""
+    def create(self, name: str, settings: Settings, *, identity: str, actor: str) -> Pipeline:
+        """Make a pipeline; its identity is a random text that nobody else has.
+
+        :raises Misused: when the pipeline exists.
+        """
         check_name("pipeline", name)
         with self._engine.write() as tx:
-            if not insert_pipeline(tx, name, settings):
+            if not insert_pipeline(tx, name, settings, identity):
                 raise Misused(f"Pipeline {name} exists. Change its settings with `ckpt pipelines {name} --set …`.")
             tx.record("pipeline.created", name, actor=actor, detail=settings.to_json())
             return lock_pipeline(tx, name)
@@ -33,9 +38,10 @@ class Pipelines:
             rows = tx.connection.execute(sa.select(pipelines).order_by(pipelines.c.name)).mappings()
             return [pipeline_of(row) for row in rows]
 
-    def change(self, name: str, settings: Settings, *, actor: str) -> None:
+    def change(self, name: str, change: Callable[[Settings], Settings], *, actor: str) -> None:
+        """Change the settings, whatever they are by then."""
         with self._engine.write() as tx:
-            lock_pipeline(tx, name)
+            settings = change(lock_pipeline(tx, name).settings)
             tx.connection.execute(
                 sa.update(pipelines).where(pipelines.c.name == name).values(settings=settings.to_json())
             )
@@ -49,7 +55,7 @@ class Pipelines:
             tx.record(f"pipeline.{state}", name, actor=actor, reason=reason)
 
 
-def insert_pipeline(tx: Tx, name: str, settings: Settings) -> bool:
+def insert_pipeline(tx: Tx, name: str, settings: Settings, identity: str) -> bool:
     """Create the row; False when it is there."""
     exists = tx.connection.execute(sa.select(pipelines.c.name).where(pipelines.c.name == name)).first()
     if exists is not None:
@@ -57,6 +63,7 @@ def insert_pipeline(tx: Tx, name: str, settings: Settings) -> bool:
     tx.connection.execute(
         sa.insert(pipelines).values(
             name=name,
+            identity=identity,
             settings=settings.to_json(),
             desired_state=DesiredState.RUNNING,
             next_attempt=1,

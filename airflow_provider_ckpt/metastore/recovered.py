@@ -35,10 +35,10 @@ class Recovery:
         with self._engine.read() as tx:
             return [each.manifest.ref for each in _unknown(tx, pipeline, found)]
 
-    def add(self, pipeline: str, found: Sequence[Recovered], *, actor: str) -> list[Ref]:
+    def add(self, pipeline: str, found: Sequence[Recovered], *, identity: str, actor: str) -> list[Ref]:
         """Add those that the store does not have, in one transaction; nothing that is there changes."""
         with self._engine.write() as tx:
-            is_new = insert_pipeline(tx, pipeline, _cautious(len(found)))
+            is_new = insert_pipeline(tx, pipeline, _cautious(len(found)), identity)
             lock_pipeline(tx, pipeline)
             added = _unknown(tx, pipeline, found)
             newest = max(each.manifest.ref.id for each in found)

@@ -44,6 +44,7 @@ Row: TypeAlias = sa.RowMapping
 def pipeline_of(row: Row) -> Pipeline:
     return Pipeline(
         name=row["name"],
+        identity=row["identity"],
         settings=settings_from_json(row["settings"]),
         desired_state=DesiredState(row["desired_state"]),
         current_attempt=row["current_attempt"],

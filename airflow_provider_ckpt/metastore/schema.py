@@ -56,6 +56,7 @@ pipelines = sa.Table(
     "ckpt_pipelines",
     metadata,
     sa.Column("name", sa.String(100), primary_key=True),
+    sa.Column("identity", sa.String(100), nullable=False),  # also written into the storage that belongs to it
     sa.Column("settings", Json, nullable=False),
     sa.Column("desired_state", sa.String(20), nullable=False),
     sa.Column("current_attempt", sa.Integer),  # the fencing token: every older attempt is fenced

@@ -69,9 +69,8 @@ class Watcher:
     def __init__(self, engine: Engine, *, every: float = 0.5) -> None:
         self._engine = engine
         self._every = every
-        self._changed = threading.Condition()
-        self._waiting: dict[Ref, int] = {}
-        self._seen: dict[Ref, Sight | None] = {}
+        self._lock = threading.Lock()
+        self._waited: dict[Ref, _Waited] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ckpt-watcher", daemon=True)
         self.ticks = 0
@@ -91,37 +90,21 @@ class Watcher:
 
         :raises NotFound: when there is no such checkpoint.
         """
-        with self._changed:
-            self._waiting[ref] = self._waiting.get(ref, 0) + 1
+        with self._lock:
+            waited = self._waited.setdefault(ref, _Waited(self._lock))
+            waited.callers += 1
             try:
-                self._changed.wait_for(lambda: self._is_answered(ref), timeout)
-                return self._answer(ref)
+                waited.changed.wait_for(lambda: waited.is_answered, timeout)
+                return waited.answer(ref)
             finally:
-                self._leave(ref)
-
-    def _is_answered(self, ref: Ref) -> bool:
-        if ref not in self._seen:
-            return False
-        sight = self._seen[ref]
-        return sight is None or sight.needs_attention
-
-    def _answer(self, ref: Ref) -> Sight | None:
-        if not self._is_answered(ref):
-            return None
-        if (sight := self._seen[ref]) is None:
-            raise NotFound(f"There is no checkpoint {ref} to wait for.")
-        return sight
-
-    def _leave(self, ref: Ref) -> None:
-        self._waiting[ref] -= 1
-        if not self._waiting[ref]:
-            del self._waiting[ref]
-            self._seen.pop(ref, None)
+                waited.callers -= 1
+                if not waited.callers:
+                    del self._waited[ref]
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every):
-            with self._changed:
-                wanted = list(self._waiting)
+            with self._lock:
+                wanted = list(self._waited)
             if wanted:
                 self._tick(wanted)
 
@@ -130,7 +113,34 @@ class Watcher:
             seen = look(self._engine, wanted)
         except TryAgain:
             return
-        with self._changed:
+        with self._lock:
             self.ticks += 1
-            self._seen.update({ref: seen.get(ref) for ref in wanted if ref in self._waiting})
-            self._changed.notify_all()
+            for ref in wanted:
+                if ref in self._waited:
+                    self._waited[ref].see(seen.get(ref))
+
+
+class _Waited:
+    """One checkpoint and all who wait for it; only they are woken, and only for an answer."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.changed = threading.Condition(lock)
+        self.callers = 0
+        self._is_seen = False
+        self._sight: Sight | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self._is_seen and (self._sight is None or self._sight.needs_attention)
+
+    def see(self, sight: Sight | None) -> None:
+        self._is_seen, self._sight = True, sight
+        if self.is_answered:
+            self.changed.notify_all()
+
+    def answer(self, ref: Ref) -> Sight | None:
+        if not self.is_answered:
+            return None
+        if self._sight is None:
+            raise NotFound(f"There is no checkpoint {ref} to wait for.")
+        return self._sight

@@ -2,6 +2,7 @@
 
 ::
 
+    <pipeline>/identity                               which store it belongs to
     <pipeline>/files/<attempt>/<checkpoint>/<name>    immutable, shared by all checkpoints that name them
     <pipeline>/checkpoints/<id>/manifest              written create-only after the acks
     <pipeline>/checkpoints/<id>/decided               written after the decision, beside the manifest
@@ -23,6 +24,8 @@ def check_name(what: str, name: str) -> str:
             f"{name!r} can not name a {what}: use 1 to 100 letters, digits, '_', '-' and '.', "
             "beginning with a letter or a digit."
         )
+    if what == "savepoint" and name.isdecimal():
+        raise Misused(f"{name!r} can not name a savepoint: a number alone means the id of a checkpoint.")
     return name
 
 
@@ -39,6 +42,10 @@ def check_path(path: str) -> str:
     if not is_safe:
         raise UnsafePath(f"The path {path!r} is refused: a stored path is relative and never leaves its root.")
     return path
+
+
+def identity_path(pipeline: str) -> str:
+    return f"{pipeline}/identity"
 
 
 def file_path(attempt: int, checkpoint: int, name: str) -> str:

@@ -267,6 +267,7 @@ class Attempt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     name: str
+    identity: str  # also written into the storage that belongs to it
     settings: Settings
     desired_state: DesiredState
     current_attempt: int | None

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
 from airflow_provider_ckpt.protocol.duration import format_duration, parse_duration
-from airflow_provider_ckpt.protocol.errors import Misused
+from airflow_provider_ckpt.protocol.errors import Corrupt, Misused
 from airflow_provider_ckpt.protocol.restart import RestartStrategy, parse_restart
 from airflow_provider_ckpt.protocol.retention import Retention
 
@@ -73,7 +73,10 @@ def change_settings(settings: Settings, changes: Mapping[str, str]) -> Settings:
             known = ", ".join([*_DURATIONS, "tolerable_failures", "restart", *_RETENTION])
             raise Misused(f"There is no setting {name!r}. Settings are: {known}.")
     document["retention"] = retention
-    return settings_from_json(document)
+    try:
+        return settings_from_json(document)
+    except Corrupt as error:  # nothing is damaged: what was asked for can not be
+        raise Misused(str(error)) from error
 
 
 _RETENTION = {

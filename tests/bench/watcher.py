@@ -17,6 +17,8 @@ from functools import partial
 import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import Metastore, Watcher, look
+from airflow_provider_ckpt.metastore.schema import checkpoints
+from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Ref
 
 from .databases import Servers
@@ -28,30 +30,30 @@ NAMES = [f"totals/state/0/0-{partition}" for partition in range(3)]
 
 
 def bench(servers: Servers, sizes: Sizes, say: Say) -> list[Line]:
-    return [line for kind in ("SQLite", "PostgreSQL") for line in _measure(servers.fresh(kind).open(), kind, sizes, say)]
+    return [
+        line for kind in ("SQLite", "PostgreSQL") for line in _measure(servers.fresh(kind).open(), kind, sizes, say)
+    ]
 
 
 def _measure(store: Metastore, kind: str, sizes: Sizes, say: Say) -> Iterator[Line]:
     others, ours = _make_waiting(store, sizes)
     yield _tick(store, kind, others, say)
-    with _counted(store) as queries, Watcher(store.engine, every=EVERY) as watcher, _waiting(watcher, others):
+    with _counted(store) as queries, Watcher(store.engine, every=EVERY) as watcher, _waiting(store, watcher, others):
         time.sleep(2 * EVERY)  # all have registered, and been seen once
-        before = watcher.ticks, len(queries)
         delays = [_delay(store, watcher, ref) for ref in ours]
-        ticks, looks = watcher.ticks - before[0], len(queries) - before[1]
     say(f"{kind}: seen after {', '.join(map(show, sorted(delays)))}")
     yield Line(
         what=f"last ack to seen, {len(others):,} others waiting, {kind}",
         ours=f"{show(median_of(delays))}, at most {show(max(delays))}",
         against=f"interval of {show(EVERY)}",
         ratio=max(delays) / EVERY,
-        goal=Goal(most=1.2),
+        goal=Goal(most=1.5),  # with a second tick it would be 2
     )
     yield Line(
         what=f"queries of a tick, {kind}",
-        ours=f"{looks} queries",
-        against=f"{ticks} ticks",
-        ratio=looks / ticks,
+        ours=f"{len(queries)} queries",
+        against=f"{watcher.ticks} ticks",
+        ratio=len(queries) / watcher.ticks,
         goal=Goal(most=1),
     )
 
@@ -59,11 +61,12 @@ def _measure(store: Metastore, kind: str, sizes: Sizes, say: Say) -> Iterator[Li
 def _tick(store: Metastore, kind: str, others: list[Ref], say: Say) -> Line:
     one, all_ = partial(look, store.engine, others[:1]), partial(look, store.engine, others)
     pairs = in_turns(partial(timed, all_), partial(timed, one), 15)
-    say(f"{kind}: a tick for {len(others):,} takes {show(median_of(pairs.ours))}, for one {show(median_of(pairs.theirs))}")
+    ours, theirs = show(median_of(pairs.ours)), show(median_of(pairs.theirs))
+    say(f"{kind}: a tick for {len(others):,} takes {ours}, for one {theirs}")
     return Line(
         what=f"a tick for {len(others):,} checkpoints, {kind}",
-        ours=show(median_of(pairs.ours)),
-        against=f"for one, {show(median_of(pairs.theirs))}",
+        ours=ours,
+        against=f"for one, {theirs}",
         ratio=pairs.slowness,
     )
 
@@ -97,21 +100,18 @@ def _wait_for(watcher: Watcher, ref: Ref) -> float:
 
 
 @contextmanager
-def _waiting(watcher: Watcher, refs: list[Ref]) -> Iterator[None]:
-    """One thread for each; they leave when the last of ours was seen."""
-    done = threading.Event()
-
-    def wait(ref: Ref) -> None:
-        while not done.is_set():
-            watcher.wait(ref, timeout=3600 if not done.is_set() else 0)
-
-    threads = [threading.Thread(target=wait, args=(ref,), daemon=True) for ref in refs]
+def _waiting(store: Metastore, watcher: Watcher, refs: list[Ref]) -> Iterator[None]:
+    """One thread for each; at the end their checkpoints fail, which they see."""
+    threads = [threading.Thread(target=watcher.wait, args=(ref,), kwargs={"timeout": 3600}) for ref in refs]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        done.set()
+        with store.engine.write() as tx:
+            tx.connection.execute(sa.update(checkpoints).values(phase=Phase.FAILED))
+        for thread in threads:
+            thread.join()
 
 
 @contextmanager

@@ -159,7 +159,7 @@ class Actor:
             actor=name,
             workers=1,
             new_token=_tokens(name),
-            sleep=lambda seconds: self.do("sleep", lambda: world.sleep(seconds)),
+            sleep=self._sleep,
         )
 
     def wait_until(self, condition: Callable[[World], bool]) -> None:
@@ -173,6 +173,9 @@ class Actor:
 
     def advance_clock(self, **duration: float) -> None:
         self.do("clock", lambda: self._world.clock.advance(**duration))
+
+    def _sleep(self, seconds: float) -> None:
+        self.do("sleep", lambda: self._world.sleep(seconds))
 
     def do(self, call: str, work: Callable[[], object]) -> object:
         if self._next < len(self._progress.answers):

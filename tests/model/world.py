@@ -60,7 +60,7 @@ def prepare(*, completed: int, kept: int = 1, with_sink: bool = False) -> Callab
 
     def run(world: World) -> None:
         settings = replace(SETTINGS, retention=Retention(last=kept))
-        world.store.pipelines.create(NAME, settings, actor="test")
+        world.store.pipelines.create(NAME, settings, identity="test", actor="test")
         restore(world.context("first"), NAME)
         driver = pipeline_of(world, "driver", with_sink=with_sink)
         driver.start()

@@ -8,7 +8,6 @@ import pytest
 
 from airflow_provider_ckpt.cli import add_commands, build_parser
 from airflow_provider_ckpt.cli.arguments import Usage
-from airflow_provider_ckpt.cli.commands.show_checkpoint import slowest_first
 from airflow_provider_ckpt.cli.exit_codes import MEANINGS, ExitCode, code_of
 from airflow_provider_ckpt.cli.humanise import ago, count, size
 from airflow_provider_ckpt.cli.humanise import time as written
@@ -19,7 +18,6 @@ from airflow_provider_ckpt.cli.settings import Places, places
 from airflow_provider_ckpt.cli.writing import one_line
 from airflow_provider_ckpt.protocol import errors
 from airflow_provider_ckpt.protocol.errors import CkptError, Misused, NotFound
-from airflow_provider_ckpt.protocol.records import AckRow, AckStatus, ParticipantKind
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -134,26 +132,6 @@ def test_digits_are_ids_and_anything_else_is_a_name() -> None:
             id_or_name("orders", wrong)
     with pytest.raises(NotFound):
         id_or_name("orders", "2147483648")
-
-
-def test_participants_are_shown_late_ones_first_then_the_slowest() -> None:
-    rows = [_row("a", 1), _row("b", 3), _row("c", None), _row("d", 2)]
-    assert [row.participant for row in slowest_first(rows)] == ["c", "b", "d", "a"]
-
-
-def _row(name: str, after: int | None) -> AckRow:
-    return AckRow(
-        participant=name,
-        query="q",
-        kind=ParticipantKind.STATE,
-        status=AckStatus.PENDING if after is None else AckStatus.ACKED,
-        stage="",
-        stage_at=None,
-        host=None,
-        ack=None,
-        message=None,
-        acked_at=None if after is None else NOON + timedelta(seconds=after),
-    )
 
 
 def _places(environ: dict[str, str], metastore: str | None = None, storage: str | None = None) -> Places:

@@ -2,22 +2,22 @@
 
 import argparse
 from collections.abc import Mapping
+from uuid import uuid4
 
-from airflow_provider_ckpt.cli.commands.pipelines import changed_settings
 from airflow_provider_ckpt.cli.output import Result, line
 from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.metastore import Metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
-from airflow_provider_ckpt.protocol.settings import Settings
+from airflow_provider_ckpt.protocol.settings import Settings, change_settings
 
 
 def init(args: argparse.Namespace, session: Session) -> Result:
     names = dict.fromkeys(check_name("pipeline", name) for name in args.pipelines)
     if args.settings and not names:
         raise Misused("--set needs the name of a pipeline to make: `ckpt init PIPELINE --set NAME=VALUE`.")
-    settings = changed_settings(Settings(), dict(args.settings))
+    settings = change_settings(Settings(), dict(args.settings))
     _make_home(session)
     store = session.open_store()
     is_upgraded = upgrade(store.engine)
@@ -39,7 +39,7 @@ def _make_home(session: Session) -> None:
 def _create(store: Metastore, name: str, settings: Settings, actor: str) -> bool:
     if any(each.name == name for each in store.pipelines.all()):
         return False
-    store.pipelines.create(name, settings, actor=actor)
+    store.pipelines.create(name, settings, identity=uuid4().hex, actor=actor)
     return True
 
 

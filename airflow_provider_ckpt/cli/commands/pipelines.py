@@ -10,10 +10,10 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.health import Health, health
 from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.duration import approximate
-from airflow_provider_ckpt.protocol.errors import Corrupt, Misused
+from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import DesiredState
-from airflow_provider_ckpt.protocol.settings import Settings, change_settings
+from airflow_provider_ckpt.protocol.settings import change_settings
 
 _COLUMNS = ("PIPELINE", "HEALTH", "DESIRED", "ATTEMPT", "NEWEST", ">AGE", "IN FLIGHT", ">FAILURES")
 
@@ -26,14 +26,6 @@ def pipelines(args: argparse.Namespace, session: Session) -> Result:
     name = check_name("pipeline", args.pipeline)
     _change(args, session, name)
     return _one(health(session.reader, name))
-
-
-def changed_settings(settings: Settings, changes: Mapping[str, str]) -> Settings:
-    """The same for both commands that take --set: what can not be is the caller's mistake, not damage."""
-    try:
-        return change_settings(settings, changes)
-    except Corrupt as error:
-        raise Misused(str(error)) from error
 
 
 def health_facts(value: Health) -> list[tuple[str, Cell | None]]:
@@ -77,10 +69,9 @@ def _row(value: Health) -> Row:
 
 
 def _change(args: argparse.Namespace, session: Session, name: str) -> None:
-    found = session.store.pipelines.get(name)
     if args.settings:
-        settings = changed_settings(found.settings, dict(args.settings))
-        session.store.pipelines.change(name, settings, actor=session.actor)
+        changes = dict(args.settings)
+        session.store.pipelines.change(name, lambda found: change_settings(found, changes), actor=session.actor)
     if args.start or args.stop:
         state = DesiredState.RUNNING if args.start else DesiredState.STOPPED
         session.store.pipelines.desire(name, state, actor=session.actor, reason=args.reason)

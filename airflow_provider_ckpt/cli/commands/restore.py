@@ -11,12 +11,11 @@ from airflow_provider_ckpt.cli.output import Cell, Result, facts, line
 from airflow_provider_ckpt.cli.progress import counting_bytes
 from airflow_provider_ckpt.cli.refs import id_or_name
 from airflow_provider_ckpt.cli.session import Session
-from airflow_provider_ckpt.coordinator.context import Context
-from airflow_provider_ckpt.coordinator.restore import RestoreOptions, plan_restore, restore
+from airflow_provider_ckpt.coordinator.restore import RestoreOptions, living_attempt, plan_restore, restore
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
-from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus
+from airflow_provider_ckpt.protocol.records import Attempt
 from airflow_provider_ckpt.protocol.recovery import Choice, Policy, Target
 
 
@@ -60,7 +59,8 @@ def _plan(session: Session, name: str, options: RestoreOptions, as_of: pendulum.
     context = session.context
     context.store.pipelines.get(name)
     choice = plan_restore(context, name, options)
-    alive = None if options.take_over or options.is_proven_dead else _alive(context, name)
+    living = None if options.take_over or options.is_proven_dead else living_attempt(context, name)
+    alive = None if living is None else living.number
     warning = f"Attempt {alive} is alive: the restore would be refused without --take-over."
     return Result(
         document={**_document(name, choice, None, as_of), "dry_run": True, "alive_attempt": alive},
@@ -83,18 +83,6 @@ def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendul
             facts(_facts(restored.choice, as_of)),
         ],
     )
-
-
-def _alive(context: Context, name: str) -> int | None:
-    """The running attempt, when its heartbeat is younger than its time to live."""
-    pipeline = context.store.pipelines.get(name)
-    if pipeline.current_attempt is None:
-        return None
-    attempt = context.store.attempts.get(name, pipeline.current_attempt)
-    if attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
-        return None
-    silence = context.store.checkpoints.now() - attempt.heartbeat_at
-    return attempt.number if silence < pipeline.settings.attempt_ttl else None
 
 
 def _facts(choice: Choice, as_of: pendulum.DateTime | None) -> list[tuple[str, Cell | None]]:

@@ -1,7 +1,7 @@
 """One checkpoint with everything that is known of it: its times, its cut, who acknowledged when, its sinks."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -46,20 +46,13 @@ def show_checkpoint(store: Metastore, ref: Ref, participants: int) -> Result:
     return Result(document=_document(found), view=_view(found))
 
 
-def slowest_first(rows: Sequence[AckRow]) -> list[AckRow]:
-    """Those who have not acknowledged, then the others from the last to the first."""
-    late = sorted((row for row in rows if row.status is not AckStatus.ACKED), key=lambda row: row.participant)
-    acked = (row for row in rows if row.status is AckStatus.ACKED)
-    return [*late, *sorted(acked, key=lambda row: (row.acked_at or _FIRST, row.participant), reverse=True)]
-
-
 def _read(store: Metastore, ref: Ref, participants: int) -> _Facts:
     checkpoint = store.checkpoints.get(ref)
     return _Facts(
         checkpoint=checkpoint,
         marks=Marker(store, ref.pipeline).marks(checkpoint),
         progress=store.acks.progress(ref),
-        participants=slowest_first(store.acks.rows(ref))[:participants],
+        participants=store.acks.slowest(ref, limit=participants),
         cuts=store.barriers.cuts(ref),
         sinks=store.sinks.of(ref),
         evidence=Counter(str(each["outcome"]) for each in store.acks.evidence(ref)),

@@ -21,6 +21,7 @@ def upgrade() -> None:
     op.create_table(
         "ckpt_pipelines",
         sa.Column("name", sa.String(length=100), nullable=False),
+        sa.Column("identity", sa.String(length=100), nullable=False),
         sa.Column("settings", _JSON, nullable=False),
         sa.Column("desired_state", sa.String(length=20), nullable=False),
         sa.Column("current_attempt", sa.Integer(), nullable=True),
