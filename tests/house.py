@@ -36,15 +36,16 @@ class House:
     url: str
     folder: Path  # of the local storage
     clock: ManualClock | None = field(default_factory=ManualClock)
-    store: Metastore = field(init=False)
+    remote: Storage | None = None  # instead of the folder
     storage: Storage = field(init=False)
+    store: Metastore = field(init=False)
     context: Context = field(init=False)
     sink: ScriptedSink = field(init=False)
     _keys: int = 0
 
     def __post_init__(self) -> None:
         self.store = open_metastore(self.url, self.clock)
-        self.storage = LocalStorage(self.folder)
+        self.storage = LocalStorage(self.folder) if self.remote is None else self.remote
         self.context = Context(
             store=self.store,
             storage=self.storage,

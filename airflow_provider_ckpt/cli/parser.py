@@ -180,6 +180,14 @@ def _add_doctor(group: "Group[argparse.ArgumentParser]") -> None:
     _add(group, "doctor", "doctor:doctor", "check the metastore, the storage, the clock and the versions")
 
 
+def _add_play(group: "Group[argparse.ArgumentParser]") -> None:
+    parser = _add(group, "play", "play:play", "run a scripted pipeline in place of Spark, to try things out with")
+    parser.add_argument("pipeline", metavar="PIPELINE")
+    parser.add_argument("--rate", type=seconds, default=20.0, metavar="N", help="events per second (default: 20)")
+    parser.add_argument("--events", type=whole(), metavar="N", help="end by itself after event N")
+    parser.add_argument("--partitions", type=whole(), default=4, metavar="N", help="of its state (default: 4)")
+
+
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="settings", metavar="NAME=VALUE", nargs="+", action="extend", default=[], type=setting
@@ -209,4 +217,5 @@ _COMMANDS = (
     _add_verify,
     _add_rebuild,
     _add_doctor,
+    _add_play,
 )

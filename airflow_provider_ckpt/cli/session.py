@@ -37,7 +37,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for store in self._opened:
-            store.engine.sa.dispose()
+            store.close()
 
     @cached_property
     def context(self) -> Context:

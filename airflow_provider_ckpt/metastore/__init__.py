@@ -53,6 +53,10 @@ class Metastore:
         self.recovery = Recovery(engine)
         self.views = Views(engine)
 
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        self.engine.sa.dispose()
+
 
 def open_metastore(url: str, clock: Clock | None = None) -> Metastore:
     """Connect to a store by its URL; nothing is reached before the first call."""

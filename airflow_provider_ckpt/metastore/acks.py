@@ -41,7 +41,7 @@ class Acks:
     ) -> dict[str, AckOutcome]:
         """Acknowledge any number of participants at once; says what became of each."""
         documents = _encode(sent)  # before SQLite keeps all others waiting
-        with self._engine.write() as tx:
+        with self._engine.write(is_one_statement=True) as tx:
             accepted = _accept(tx, self._engine.dialect, ref, attempt, documents, host)
             others = [ack for ack in sent if ack.participant not in accepted]
             outcomes = dict.fromkeys(accepted, AckOutcome.ACCEPTED)
@@ -172,8 +172,6 @@ def _acceptance(dialect: str, *, has_clock: bool) -> sa.Executable:
             acked_at=now,
             host=sa.bindparam("from_host", type_=sa.Text),
             ack=incoming.c.ack,
-            new_bytes=incoming.c.ack["new_bytes"].as_numeric(19, 0),
-            full_bytes=incoming.c.ack["full_bytes"].as_numeric(19, 0),
         )
         .returning(acks.c.participant)
     )

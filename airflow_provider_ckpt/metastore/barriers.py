@@ -292,7 +292,7 @@ def _freeze(tx: Tx, ref: Ref, members: list[tuple[str, Participant]]) -> None:
     )
     tx.connection.execute(
         sa.update(checkpoints)
-        .where(guards.is_checkpoint(ref), guards.in_phase(Phase.TRIGGERED), guards.attempt_is_current())
+        .where(guards.is_checkpoint(ref), guards.may_become(Phase.IN_PROGRESS), guards.attempt_is_current())
         .values(phase=Phase.IN_PROGRESS, frozen_at=tx.now_sql, participants=len(members))
     )
     tx.record(

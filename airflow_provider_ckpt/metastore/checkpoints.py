@@ -106,7 +106,6 @@ class Checkpoints:
                 tx,
                 ref,
                 Phase.COMMITTING,
-                guards.in_phase(Phase.IN_PROGRESS),
                 guards.attempt_is_current(),
                 guards.nobody_pending(),
                 manifest_path=decision.manifest_path,
@@ -127,14 +126,7 @@ class Checkpoints:
         """COMMITTING → COMPLETED: only when every sink has committed or was given up by a person."""
         with self._engine.write() as tx:
             lock_pipeline(tx, ref.pipeline)
-            completed = _advance(
-                tx,
-                ref,
-                Phase.COMPLETED,
-                guards.in_phase(Phase.COMMITTING),
-                guards.every_sink_done(),
-                ended_at=tx.now_sql,
-            )
+            completed = _advance(tx, ref, Phase.COMPLETED, guards.every_sink_done(), ended_at=tx.now_sql)
             if completed:
                 bump_revision(tx, ref.pipeline)
                 tx.record("checkpoint.completed", ref.pipeline, checkpoint=ref.id, actor=actor)
@@ -172,7 +164,6 @@ class Checkpoints:
         with self._engine.write() as tx:
             lock_pipeline(tx, lease.pipeline)
             guard = (
-                guards.in_phase(Phase.COMPLETED),
                 guards.is_unpinned(),
                 guards.has_revision(lease.pipeline, revision),
                 guards.holds(tx, lease),
@@ -187,7 +178,7 @@ class Checkpoints:
         """DISCARDING → DISCARDED, after its files are gone: what is known of its participants goes too."""
         with self._engine.write() as tx:
             lock_pipeline(tx, ref.pipeline)
-            forgotten = _advance(tx, ref, Phase.DISCARDED, guards.in_phase(Phase.DISCARDING))
+            forgotten = _advance(tx, ref, Phase.DISCARDED)
             if forgotten:
                 forget_participants(tx, ref)
                 tx.record("checkpoint.discarded", ref.pipeline, checkpoint=ref.id, actor=actor)
@@ -243,8 +234,10 @@ def _newest_of(statement: _Select, limit: int, phases: Collection[Phase]) -> _Se
 
 
 def _advance(tx: Tx, ref: Ref, to: Phase, *conditions: sa.ColumnElement[bool], **values: object) -> bool:
-    statement = sa.update(checkpoints).where(guards.is_checkpoint(ref), *conditions).values(phase=to, **values)
-    return tx.connection.execute(statement).rowcount == 1
+    """The compare-and-set: to a phase that the table allows from where it is, if the conditions hold."""
+    allowed = (guards.is_checkpoint(ref), guards.may_become(to), *conditions)
+    changed = tx.connection.execute(sa.update(checkpoints).where(*allowed).values(phase=to, **values))
+    return changed.rowcount == 1
 
 
 def _last_to_acknowledge(ref: Ref) -> sa.ScalarSelect[str]:

@@ -48,10 +48,6 @@ def _now_on_sqlite(element: StoreNow, compiler: SQLCompiler, **kwargs: object) -
     return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as SQLAlchemy writes a DateTime, so that text compares as time
 
 
-def _now_sql(clock: Clock | None) -> sa.ColumnElement[datetime]:
-    return StoreNow() if clock is None else sa.literal(clock(), Time())
-
-
 @dataclass(frozen=True, slots=True)
 class Tx:
     """One transaction, with the clock that everything in it is judged by."""
@@ -63,7 +59,7 @@ class Tx:
     @property
     def now_sql(self) -> sa.ColumnElement[datetime]:
         """The clock as an expression, for statements that must not cost a second round trip."""
-        return _now_sql(self.clock)
+        return StoreNow() if self.clock is None else sa.literal(self.clock(), Time())
 
     def now(self) -> datetime:
         if self.clock is not None:
@@ -116,14 +112,14 @@ class Engine:
     def dialect(self) -> str:
         return self.sa.dialect.name
 
-    @property
-    def now_sql(self) -> sa.ColumnElement[datetime]:
-        """As in a transaction, for statements that are made before it begins."""
-        return _now_sql(self._clock)
-
     @contextmanager
-    def write(self) -> Iterator[Tx]:
-        with self._connect() as connection:
+    def write(self, *, is_one_statement: bool = False) -> Iterator[Tx]:
+        """A transaction that changes something.
+
+        :param is_one_statement: the first statement changes what is to be changed. SQLite then keeps all others out
+            from there on only, not from the beginning.
+        """
+        with self._connect(**({"ckpt_begin": "BEGIN"} if is_one_statement else {})) as connection:
             transaction = self._begin(connection)
             tx = Tx(connection, self._clock)
             try:

@@ -8,7 +8,7 @@ from airflow_provider_ckpt.metastore.schema import acks, attempts, checkpoints, 
 from airflow_provider_ckpt.protocol.blame import NAMED, Missing, blame, describe, late_in
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import graph_from_json
-from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, UNDECIDED, Phase
+from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import AckStatus, Ref
 
@@ -20,7 +20,7 @@ def fail_checkpoint(tx: Tx, ref: Ref, reason: FailureReason, message: str, *, ac
     report = _report(tx, ref)
     failed = tx.connection.execute(
         sa.update(checkpoints)
-        .where(guards.is_checkpoint(ref), guards.in_phase(*UNDECIDED))
+        .where(guards.is_checkpoint(ref), guards.may_become(Phase.FAILED))
         .values(
             phase=Phase.FAILED,
             ended_at=tx.now_sql,

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore.engine import Tx
 from airflow_provider_ckpt.metastore.schema import acks, checkpoints, cuts, leases, pins, pipelines, sink_commits
-from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase
+from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase, sources_of
 from airflow_provider_ckpt.protocol.records import SINK_DONE, AckStatus, Lease, Ref
 
 Condition = sa.ColumnElement[bool]
@@ -30,6 +30,11 @@ def is_checkpoint(ref: Ref | LaterRef) -> Condition:
 
 def in_phase(*phases: Phase) -> Condition:
     return checkpoints.c.phase.in_(sorted(phases))
+
+
+def may_become(to: Phase) -> Condition:
+    """The checkpoint is in a phase from which the table of transitions leads to `to`."""
+    return in_phase(*sources_of(to))
 
 
 def attempt_is_current() -> Condition:

@@ -183,8 +183,6 @@ acks = sa.Table(
     sa.Column("stage_at", Time),
     sa.Column("host", sa.Text),
     sa.Column("ack", Json),
-    sa.Column("new_bytes", sa.BigInteger),
-    sa.Column("full_bytes", sa.BigInteger),
     sa.Column("message", sa.Text),
     sa.Column("acked_at", Time),
     _of_checkpoint(),

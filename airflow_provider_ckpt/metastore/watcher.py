@@ -13,6 +13,8 @@ from airflow_provider_ckpt.protocol.errors import NotFound, TryAgain
 from airflow_provider_ckpt.protocol.phases import ENDED, UNDECIDED, Phase
 from airflow_provider_ckpt.protocol.records import AckStatus, Ref
 
+_CHUNK = 10_000  # bound parameters are limited
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
@@ -31,8 +33,13 @@ class Sight:
 
 
 def look(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, Sight]:
-    """See any number of checkpoints with one query; its cost is O(1) for each, not O(participants)."""
+    """See any number of checkpoints with one query for each ten thousand; O(1) for each, not O(participants)."""
     wanted = [(ref.pipeline, ref.id) for ref in refs]
+    chunks = (wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK))
+    return {sight.ref: sight for chunk in chunks for sight in _look(engine, chunk)}
+
+
+def _look(engine: Engine, wanted: list[tuple[str, int]]) -> list[Sight]:
     pending = sa.exists().where(
         acks.c.pipeline == checkpoints.c.pipeline,
         acks.c.checkpoint == checkpoints.c.id,
@@ -47,12 +54,15 @@ def look(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, Sight]:
             pending.label("pending"),
             overdue.label("overdue"),
         ).where(sa.tuple_(checkpoints.c.pipeline, checkpoints.c.id).in_(wanted))
-        return {
-            (ref := Ref(row.pipeline, row.id)): Sight(
-                ref=ref, phase=Phase(row.phase), has_pending=row.pending, is_overdue=row.overdue
+        return [
+            Sight(
+                ref=Ref(row.pipeline, row.id),
+                phase=Phase(row.phase),
+                has_pending=row.pending,
+                is_overdue=row.overdue,
             )
             for row in tx.connection.execute(statement)
-        }
+        ]
 
 
 class Watcher:

@@ -4,6 +4,7 @@ A reader names the document and the field that it could not believe, so that dam
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,10 +26,31 @@ def canonical(document: Json) -> bytes:
 def parse(what: str, data: bytes) -> "Fields":
     """Read a JSON object; `what` names it in errors."""
     try:
-        document = json.loads(data)
+        document = json.loads(
+            data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
+        canonical(document)  # whatever is believed can be written again: no half characters
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{what} is not JSON: {error}.") from error
     return Fields(what, document)
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a field stands in it twice")
+    return document
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.30} is beyond counting")
+    return number
 
 
 def write_time(time: datetime) -> str:
@@ -72,9 +94,9 @@ class Fields:
         value = self.text(name)
         try:
             time = datetime.fromisoformat(value)
-        except ValueError:
+            return time.astimezone(UTC) if time.tzinfo else self._refuse(name, "a time with its zone", value)
+        except (ValueError, OverflowError):
             return self._refuse(name, "an ISO 8601 time", value)
-        return time.astimezone(UTC) if time.tzinfo else self._refuse(name, "a time with its zone", value)
 
     def choice(self, name: str, kind: type[_Choice]) -> _Choice:
         value = self.text(name)

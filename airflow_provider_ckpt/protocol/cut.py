@@ -82,11 +82,13 @@ def graph_from_json(document: Json) -> Graph:
 
 
 def _query(fields: Fields) -> Query:
-    return Query(
+    query = Query(
         name=fields.text("name"),
         reads=frozenset(fields.texts("reads")),
         writes=frozenset(fields.texts("writes")),
     )
+    fields.done()
+    return query
 
 
 def upstream_cut(planned: int | None, commits: Sequence[int]) -> int | None:
@@ -99,7 +101,7 @@ def upstream_cut(planned: int | None, commits: Sequence[int]) -> int | None:
 def in_flight(cuts: Mapping[str, Cut]) -> tuple[InFlight, ...]:
     """The ranges that channels hold at this cut, empty ranges left out."""
     ranges = (
-        InFlight(channel=c.channel, writer=c.writer, reader=reader, after=c.batch, upto=_batch(cuts, c.writer))
+        InFlight(channel=c.channel, writer=c.writer, reader=reader, after=c.upto, upto=_batch(cuts, c.writer))
         for reader, cut in sorted(cuts.items())
         for c in cut.consumed
     )
@@ -110,7 +112,7 @@ def find_inconsistency(cuts: Mapping[str, Cut]) -> str | None:
     """A sentence about a reader that had consumed what its upstream's cut does not contain; None when consistent."""
     for reader, cut in sorted(cuts.items()):
         for consumed in cut.consumed:
-            if consumed.batch > _batch(cuts, consumed.writer):
+            if consumed.upto > _batch(cuts, consumed.writer):
                 return (
                     f"{reader} had consumed batch {consumed.batch} of {consumed.writer} through {consumed.channel}, "
                     f"but the cut of {consumed.writer} is {_batch(cuts, consumed.writer)}"

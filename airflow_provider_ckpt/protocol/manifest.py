@@ -6,6 +6,7 @@ therefore be moved. Reading checks everything; a version that this package does 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject, canon
 from airflow_provider_ckpt.protocol.cut import Graph, InFlight, graph_from_json, in_flight
 from airflow_provider_ckpt.protocol.errors import Corrupt, Misused, UnknownVersion
 from airflow_provider_ckpt.protocol.paths import check_name, home
-from airflow_provider_ckpt.protocol.records import Consumed, Cut, FileRef, Kind, ParticipantKind, Ref
+from airflow_provider_ckpt.protocol.records import SHA256, Consumed, Cut, FileRef, Kind, ParticipantKind, Ref
 from airflow_provider_ckpt.protocol.timeline import Segment, Timeline
 
 FORMAT = "airflow-provider-ckpt manifest"
@@ -108,6 +109,7 @@ def read_manifest(what: str, data: bytes) -> Manifest:
     except Misused as error:  # a value that no caller could have used either: the document is damaged
         raise Corrupt(f"{what}: {error}") from error
     fields.done()
+    _check_names(what, manifest)
     _check_files(what, manifest)
     return manifest
 
@@ -121,6 +123,8 @@ def read_decided_marker(what: str, data: bytes) -> str:
     fields = parse(what, data)
     sha256 = fields.text("manifest_sha256")
     fields.done()
+    if not SHA256.fullmatch(sha256):
+        raise Corrupt(f"{what} has no SHA-256 but {sha256!r:.80}.")
     return sha256
 
 
@@ -141,9 +145,15 @@ def consumed_to_json(consumed: Iterable[Consumed]) -> Json:
 
 
 def consumed_from_items(items: Iterable[Fields]) -> tuple[Consumed, ...]:
-    return tuple(
-        Consumed(channel=item.text("channel"), writer=item.text("writer"), batch=item.whole("batch")) for item in items
+    return tuple(map(_consumed, items))
+
+
+def _consumed(fields: Fields) -> Consumed:
+    consumed = Consumed(
+        channel=fields.text("channel"), writer=fields.text("writer"), batch=fields.optional_whole("batch")
     )
+    fields.done()
+    return consumed
 
 
 def _check_version(what: str, fields: Fields) -> None:
@@ -152,7 +162,7 @@ def _check_version(what: str, fields: Fields) -> None:
     if (version := fields.whole("version")) != VERSION:
         raise UnknownVersion(
             f"{what} has manifest version {version}; this package reads version {VERSION}. "
-            "Upgrade airflow-provider-ckpt to the version that wrote it."
+            "Use the version of airflow-provider-ckpt that wrote it, or a newer one."
         )
 
 
@@ -173,6 +183,18 @@ def _from_fields(fields: Fields) -> Manifest:
     )
 
 
+def _check_names(what: str, manifest: Manifest) -> None:
+    if (manifest.kind is Kind.SAVEPOINT) != (manifest.name is not None):
+        raise Corrupt(f"{what} is of a {manifest.kind} with the name {manifest.name!r}: only savepoints have one.")
+    for noun, names in (
+        ("cut of the query", [cut.query for cut in manifest.cuts]),
+        ("part of the participant", [part.participant for part in manifest.parts]),
+    ):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise Corrupt(f"{what} has more than one {noun} {twice[0]}.")
+
+
 def _check_files(what: str, manifest: Manifest) -> None:
     seen: dict[str, FileRef] = {}
     for part in manifest.parts:
@@ -184,8 +206,9 @@ def _check_files(what: str, manifest: Manifest) -> None:
 
 def _segment(pair: Json) -> Segment:
     match pair:
-        case [int(attempt), int() | None as upto]:
-            return Segment(attempt=attempt, upto=upto)
+        case [int(attempt), int() | None as upto] if not isinstance(attempt, bool) and not isinstance(upto, bool):
+            if attempt >= 0 and (upto is None or upto >= 0):
+                return Segment(attempt=attempt, upto=upto)
     raise Corrupt(f"A manifest's timeline has {pair!r:.60} where an attempt and an id belong.")
 
 

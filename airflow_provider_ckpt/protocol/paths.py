@@ -55,12 +55,14 @@ def file_path(attempt: int, checkpoint: int, name: str) -> str:
 
 def owner_of_path(pipeline: str, path: str) -> int | None:
     """The checkpoint that a stored file was written for, read off its path below the root; None for a foreign path."""
-    match path.removeprefix(f"{pipeline}/").split("/", 3):
-        case ["files", _, checkpoint, _] if checkpoint.isdecimal():
+    match path.split("/", 4):
+        case [folder, *_] if folder != pipeline:
+            return None
+        case [_, "files", _, checkpoint, _] if checkpoint.isdecimal():
             return int(checkpoint)
-        case ["checkpoints", checkpoint, *_] if checkpoint.isdecimal():
+        case [_, "checkpoints", checkpoint, *_] if checkpoint.isdecimal():
             return int(checkpoint)
-        case ["savepoints", folder, *_] if (checkpoint := folder.rpartition(".")[2]).isdecimal():
+        case [_, "savepoints", folder, *_] if (checkpoint := folder.rpartition(".")[2]).isdecimal():
             return int(checkpoint)
     return None
 

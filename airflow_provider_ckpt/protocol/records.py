@@ -13,7 +13,7 @@ from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason, SkipReason
 from airflow_provider_ckpt.protocol.settings import Settings
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class DesiredState(StrEnum):
@@ -106,7 +106,7 @@ class FileRef:
         check_path(self.name)
         if self.size < 0:
             raise Corrupt(f"The file {self.path} can not have {self.size} bytes.")
-        if not _SHA256.fullmatch(self.sha256):
+        if not SHA256.fullmatch(self.sha256):
             raise Corrupt(f"The file {self.path} has no SHA-256 but {self.sha256!r:.80}.")
 
 
@@ -123,11 +123,15 @@ class Participant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """How far a reader's cut had consumed what one upstream writes into a channel."""
+    """How far a reader's cut had consumed what one upstream writes into a channel; None: nothing of it yet."""
 
     channel: str
     writer: str
-    batch: int
+    batch: int | None
+
+    @property
+    def upto(self) -> int:
+        return -1 if self.batch is None else self.batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

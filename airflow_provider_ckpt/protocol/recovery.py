@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_ckpt.protocol.duration import format_duration
 from airflow_provider_ckpt.protocol.errors import NotFound, Refused
-from airflow_provider_ckpt.protocol.records import Attempt, Checkpoint, Rung, Verdict
+from airflow_provider_ckpt.protocol.records import Attempt, Checkpoint, Ref, Rung, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,8 @@ def choose(
     newest_first = sorted(candidates, key=lambda candidate: candidate.checkpoint.ref.id, reverse=True)
     chosen, passed_over = _pick(target, newest_first, pipeline)
     if chosen is None:
-        return _fresh(pipeline, passed_over, policy, is_first_start=is_first_start)
+        _refuse_fresh(pipeline, target, passed_over, policy, is_first_start=is_first_start)
+        return _fresh(pipeline, passed_over, sinks or {}, policy)
     if passed_over and not policy.allow_fallback:
         raise Refused(_fallback_text(pipeline, chosen, passed_over))
     price = _price(chosen, passed_over, sinks or {}, policy, now)
@@ -136,10 +137,11 @@ def _explicit(target: Target, newest_first: Sequence[Candidate], pipeline: str) 
 def _usable(checkpoint: Checkpoint, newest_first: Sequence[Candidate]) -> Checkpoint:
     if checkpoint.verdict is not Verdict.CORRUPT:
         return checkpoint
-    others = [str(each.checkpoint.ref.id) for each in newest_first if each.checkpoint.is_restorable]
+    intact = [each for each in newest_first if each.checkpoint.is_restorable]
+    others = [str(each.checkpoint.ref.id) for each in sorted(intact, key=lambda each: not each.is_on_timeline)]
     instead = f"Restore {others[0]} with --to {others[0]}" if others else "No other checkpoint is intact"
     raise Refused(
-        f"Checkpoint {checkpoint.ref} can not be restored: {checkpoint.verdict_detail or 'it is corrupt'} "
+        f"Checkpoint {checkpoint.ref} can not be restored: {checkpoint.verdict_detail or 'it is corrupt.'} "
         f"{instead}, or run `ckpt verify {checkpoint.ref.pipeline}` to see which are intact."
     )
 
@@ -158,15 +160,26 @@ def _newest_good(
     return None, tuple(passed_over)
 
 
-def _fresh(pipeline: str, passed_over: Sequence[tuple[int, str]], policy: Policy, *, is_first_start: bool) -> Choice:
+def _refuse_fresh(
+    pipeline: str, target: Target, passed_over: Sequence[tuple[int, str]], policy: Policy, *, is_first_start: bool
+) -> None:
     if is_first_start or policy.allow_fresh_start:
-        price = Price(replay=timedelta(0), passed_over=tuple(passed_over))
-        return Choice(rung=Rung.FRESH, checkpoint=None, price=price)
+        return
+    when = f" of {target.as_of:%Y-%m-%d %H:%M:%S} UTC or before" if target.as_of else ""
     bad = f" ({', '.join(f'{id_}: {why}' for id_, why in passed_over)})" if passed_over else ""
     raise Refused(
-        f"Pipeline {pipeline} has no checkpoint that can be restored{bad}. Choose an abandoned one with --to, "
+        f"Pipeline {pipeline} has no checkpoint{when} that can be restored{bad}. Choose an abandoned one with --to, "
         "repair the storage and run `ckpt verify`, or accept losing all state with --allow-fresh-start."
     )
+
+
+def _fresh(
+    pipeline: str, passed_over: tuple[tuple[int, str], ...], sinks: Mapping[str, SinkMarker], policy: Policy
+) -> Choice:
+    """From nothing: whatever a sink has committed would be written again, or be taken for what is to come."""
+    rolled_back, duplicated = _judge_sinks(pipeline, None, sinks, policy)
+    price = Price(replay=timedelta(0), passed_over=passed_over, rolled_back=rolled_back, duplicated=duplicated)
+    return Choice(rung=Rung.FRESH, checkpoint=None, price=price)
 
 
 def _price(
@@ -176,27 +189,37 @@ def _price(
     policy: Policy,
     now: datetime,
 ) -> Price:
-    beyond = {name: marker for name, marker in sorted(sinks.items()) if (marker.committed or 0) > chosen.ref.id}
-    refused = [name for name, m in beyond.items() if not m.can_roll_back and name not in policy.accept_duplicates]
-    if refused:
-        first = beyond[refused[0]]
-        raise Refused(
-            f"Checkpoint {chosen.ref} can not be restored: sink {refused[0]} has already committed "
-            f"{chosen.ref.pipeline}/{first.committed}, and what came after {chosen.ref} would be written twice. "
-            f"Restore {first.committed} with --to {first.committed}, or accept duplicates in that sink "
-            f"with --accept-duplicates {refused[0]}."
-        )
+    rolled_back, duplicated = _judge_sinks(chosen.ref.pipeline, chosen.ref, sinks, policy)
     return Price(
         replay=max(now - chosen.triggered_at, timedelta(0)),
         passed_over=passed_over,
-        rolled_back=tuple(name for name, marker in beyond.items() if marker.can_roll_back),
-        duplicated=tuple(name for name, marker in beyond.items() if not marker.can_roll_back),
+        rolled_back=rolled_back,
+        duplicated=duplicated,
     )
+
+
+def _judge_sinks(
+    pipeline: str, start: Ref | None, sinks: Mapping[str, SinkMarker], policy: Policy
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which sinks would roll back and which would see rows twice; refused unless both are allowed."""
+    first = 0 if start is None else start.id
+    beyond = {name: marker for name, marker in sorted(sinks.items()) if (marker.committed or 0) > first}
+    refused = [name for name, m in beyond.items() if not m.can_roll_back and name not in policy.accept_duplicates]
+    if refused:
+        newest = beyond[refused[0]].committed
+        what = f"Checkpoint {start} can not be restored" if start else f"Pipeline {pipeline} can not start from nothing"
+        raise Refused(
+            f"{what}: sink {refused[0]} has already committed {pipeline}/{newest}, and what came after "
+            f"{start or 'nothing'} would be written twice. Restore {newest} with --to {newest}, or accept duplicates "
+            f"in that sink with --accept-duplicates {refused[0]}."
+        )
+    rolled_back = tuple(name for name, marker in beyond.items() if marker.can_roll_back)
+    return rolled_back, tuple(name for name in beyond if name not in rolled_back)
 
 
 def _fallback_text(pipeline: str, chosen: Checkpoint, passed_over: Sequence[tuple[int, str]]) -> str:
     id_, why = passed_over[0]
     return (
-        f"Checkpoint {pipeline}/{id_} can not be restored: {why} The next older one is {chosen.ref}, "
+        f"Checkpoint {pipeline}/{id_} can not be restored: {why.rstrip('.')}. The next older one is {chosen.ref}, "
         f"and falling back is not allowed by the policy. Allow it, or restore it with --to {chosen.ref.id}."
     )

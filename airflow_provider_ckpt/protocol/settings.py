@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
-from airflow_provider_ckpt.protocol.duration import format_duration, parse_duration
+from airflow_provider_ckpt.protocol.duration import check_duration, format_duration, parse_duration
 from airflow_provider_ckpt.protocol.errors import Corrupt, Misused
 from airflow_provider_ckpt.protocol.restart import RestartStrategy, parse_restart
 from airflow_provider_ckpt.protocol.retention import Retention
@@ -27,9 +27,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in _DURATIONS:
-            value: timedelta = getattr(self, name)
-            if value < timedelta(0) or (value == timedelta(0) and name in _POSITIVE):
-                raise Misused(f"The setting {name} can not be {value}: give a duration such as 5m.")
+            least = timedelta(milliseconds=1) if name in _POSITIVE else timedelta(0)
+            check_duration(f"The setting {name}", getattr(self, name), least=least)
         if self.tolerable_failures < 0:
             raise Misused("The setting tolerable_failures can not be negative: 0 alerts at the first failure.")
 
@@ -42,20 +41,31 @@ class Settings:
 
 
 _DURATIONS = tuple(each.name for each in fields(Settings) if each.type in ("timedelta", timedelta))
+_MOST_DIGITS = 18
 _POSITIVE = frozenset({"timeout", "attempt_ttl", "lease_ttl"})
 
 
 def settings_from_json(document: JsonObject) -> Settings:
     """Read settings as stored; what is missing gets its default, what is unknown is refused."""
     fields_ = Fields("settings", {**Settings().to_json(), **document})
-    settings = Settings(
-        **{name: parse_duration(fields_.text(name)) for name in _DURATIONS},
-        tolerable_failures=fields_.whole("tolerable_failures"),
-        retention=Retention.from_json(fields_.object("retention")),
-        restart=parse_restart(fields_.text("restart")),
-    )
+    try:
+        settings = Settings(
+            **{name: _duration(name, fields_.text(name)) for name in _DURATIONS},
+            tolerable_failures=fields_.whole("tolerable_failures"),
+            retention=Retention.from_json({**Retention().to_json(), **fields_.object("retention")}),
+            restart=parse_restart(fields_.text("restart")),
+        )
+    except Misused as error:  # nobody asked for it now: what was stored is damaged
+        raise Corrupt(str(error)) from error
     fields_.done()
     return settings
+
+
+def _duration(name: str, text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except Misused as error:
+        raise Misused(f"The setting {name}: {error}") from error
 
 
 def change_settings(settings: Settings, changes: Mapping[str, str]) -> Settings:
@@ -92,10 +102,10 @@ _RETENTION = {
 def _retention_value(name: str, text: str) -> Json:
     if text == "none":
         return 0 if name in ("keep_hourly", "keep_daily", "keep_weekly") else None
-    return format_duration(parse_duration(text)) if name == "keep_age" else _whole(name, text)
+    return format_duration(_duration(name, text)) if name == "keep_age" else _whole(name, text)
 
 
 def _whole(name: str, text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise Misused(f"The setting {name} needs a whole number, not {text!r}.")
     return int(text)

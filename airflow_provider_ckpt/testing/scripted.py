@@ -171,6 +171,7 @@ class ScriptedPipeline:
         """Process, beat, and answer what the store asks for; the beat says whether to go on."""
         self.process(events)
         beat = self._context.store.attempts.heartbeat(self.name, self.attempt, self._claim)
+        self._learn_what_ended(beat)
         if beat.in_flight is not None:
             self.answer(beat.in_flight.ref, beat.in_flight.phase)
         return beat
@@ -224,6 +225,15 @@ class ScriptedPipeline:
         return [f"{QUERY}/source", *states, *([SINK] if self._sink else [])]
 
     # inside
+
+    def _learn_what_ended(self, beat: Beat) -> None:
+        """A checkpoint may have been completed, resolved or failed by others meanwhile."""
+        flying = None if beat.in_flight is None else beat.in_flight.ref
+        for ref in [ref for ref in self._frozen if ref != flying]:
+            if self._context.store.checkpoints.get(ref).phase is Phase.COMPLETED:
+                self.completed(ref)
+            else:
+                del self._frozen[ref]
 
     def _capture(self, ref: Ref) -> CaptureOutcome:
         capture = Capture(

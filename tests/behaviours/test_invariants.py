@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -237,14 +236,13 @@ def test_invariant_07_whoever_looks_judges_the_time_out_by_the_stores_clock(hous
     assert house.get(ref).phase is Phase.FAILED
 
 
-def test_invariant_07_the_database_is_asked_for_the_time(database: str, tmp_path: Path) -> None:
-    house = House(database, tmp_path / "storage", clock=None)
+def test_invariant_07_the_database_is_asked_for_the_time(wall_house: House) -> None:
+    house = wall_house
     driver = house.pipeline()
     house.checkpoint(driver)
     newest = house.store.checkpoints.page(NAME, limit=1).checkpoints[0]
     assert newest.ended_at is not None
     assert newest.triggered_at <= newest.ended_at <= house.store.checkpoints.now()
-    house.store.engine.sa.dispose()
 
 
 def test_invariant_08_a_failed_checkpoint_never_happened_and_leaves_a_blame_report(house: House) -> None:
@@ -323,17 +321,21 @@ def _complete_and_crash(house: House, ref: Ref, crash: CrashAt) -> bool:
     return False
 
 
-def test_invariant_09_a_manifest_without_its_marker_is_nothing(house: House, database: str) -> None:
+def test_invariant_09_a_manifest_without_its_marker_is_nothing(house: House) -> None:
     driver = house.pipeline()
     house.checkpoint(driver)
     ref = house.in_flight(driver)
     driver.acknowledge(ref)
-    crash = CrashAt(5)  # after the manifest is written, before the decision
+
+    class CrashBeforeTheDecision:
+        def before(self, call: str) -> None:
+            if call == "checkpoints.decide":
+                raise Crashed
+
+        def after(self, call: str) -> None: ...
+
     with pytest.raises(Crashed):
-        complete(
-            replace(house.context, store=watch_store(house.store, crash), storage=watch_storage(house.storage, crash)),
-            ref,
-        )
+        complete(replace(house.context, store=watch_store(house.store, CrashBeforeTheDecision())), ref)
     assert f"{NAME}/checkpoints/{ref.id}/manifest" in house.files()
     report = rebuild(house.context, dry_run=True)
     assert ref not in {each.manifest.ref for each in report.found}
@@ -520,7 +522,7 @@ def test_invariant_13_retention_is_computed_from_the_store_and_the_listing(house
     report = cleanup(newcomer.context, NAME)
     assert set(report.kept) == {ref.id for ref in refs[-2:]}
     assert {ref.id for ref in refs[:-2]} == set(report.discarded)
-    newcomer.store.engine.sa.dispose()
+    newcomer.store.close()
 
 
 def test_invariant_14_no_silent_fresh_start(house: House) -> None:

@@ -121,13 +121,13 @@ def _updater(table: BareTable, database: Database, ref: Ref, share: list[Sequenc
 
     def work() -> None:
         for batch in share:
-            update([_params(ref, ack) for ack in batch])
+            now = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
+            update([_params(ref, ack, now) for ack in batch])
 
     return work
 
 
-def _params(ref: Ref, ack: Ack) -> Params:
-    now = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
+def _params(ref: Ref, ack: Ack, now: str) -> Params:
     document = json.dumps(ack_to_json(ack), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     key = (ref.pipeline, ref.id, ack.participant)
     return ("acked", "acked", now, now, HOST, document, ack.new_bytes, ack.full_bytes, *key)

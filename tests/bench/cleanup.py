@@ -56,7 +56,7 @@ def _compare(database: Database, sizes: Sizes, say: Say) -> list[Line]:
         Line(
             what=f"memory of that cleanup, {database.name}",
             ours=f"{memory / 2**20:.1f} MiB more",
-            against=f"{sizes.files:,} paths and sizes",
+            against=f"bytes for each of {sizes.files:,} files",
             ratio=memory / sizes.files,
         ),
     ]

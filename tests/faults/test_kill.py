@@ -98,7 +98,7 @@ def test_whatever_is_killed_at_any_call_others_finish_or_undo(
     prepare, work = _CASES[case]
     prepared = House(database, tmp_path / "prepared")
     prepare(prepared)
-    prepared.store.engine.sa.dispose()
+    prepared.store.close()
     for moment in count():
         house = next(copies)
         shutil.copytree(prepared.folder, house.folder)
@@ -106,7 +106,7 @@ def test_whatever_is_killed_at_any_call_others_finish_or_undo(
         house.clock = ManualClock()
         house.__post_init__()
         rescue(house.context, house.clock, NAME, partitions=2, with_sink=True)
-        house.store.engine.sa.dispose()
+        house.store.close()
         if not was_killed:
             break
     assert moment > 15, f"{case} makes more calls than that"

@@ -300,7 +300,7 @@ class Search:
         self._judged.add((before.digest, world.digest))
         try:
             self.check(self._world, before, world)
-        except AssertionError as error:
+        except (AssertionError, CkptError) as error:
             self._violated(path, error)
 
     def _advance(self, actor: Actor, name: str) -> Progress | None:

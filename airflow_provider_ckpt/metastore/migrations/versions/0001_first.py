@@ -178,8 +178,6 @@ def upgrade() -> None:
         sa.Column("stage_at", _TIME, nullable=True),
         sa.Column("host", sa.Text(), nullable=True),
         sa.Column("ack", _JSON, nullable=True),
-        sa.Column("new_bytes", sa.BigInteger(), nullable=True),
-        sa.Column("full_bytes", sa.BigInteger(), nullable=True),
         sa.Column("message", sa.Text(), nullable=True),
         sa.Column("acked_at", _TIME, nullable=True),
         sa.ForeignKeyConstraint(

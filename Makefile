@@ -1,0 +1,53 @@
+# `make help` lists everything. Nothing but Python 3.11+ is needed: the rest is set up in .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
+READY  := $(VENV)/.ready
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit bench check fmt constraints clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with everything that development needs
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer, or say PYTHON=/path/to/python."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is `$(PYTHON) --version 2>&1`: Python 3.11 or newer is needed; say PYTHON=/path/to/python."; exit 1; }
+	@echo "Setting up $(VENV): about 90 packages are downloaded once."
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) can not make virtual environments: install its venv package (python3-venv on Debian)."; exit 1; }
+	@$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,dev]'
+	@touch $@
+
+demo: setup ## checkpoint a pipeline, kill it with -9, bring it back, compare with the truth
+	@$(RUN)/python -m airflow_provider_ckpt.testing.demo
+
+test: setup ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
+	@$(RUN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-unit: setup ## the quick tests, under a minute
+	@$(RUN)/python -m pytest -n $(JOBS) -m 'not slow' $(ARGS)
+
+bench: setup ## speed and memory, as ratios against something real in the same run
+	@$(RUN)/python -m tests.bench $(ARGS)
+
+check: setup ## format, lint, types, bands
+	@$(RUN)/ruff format --check .
+	@$(RUN)/ruff check .
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports
+
+fmt: setup ## put the code into shape
+	@$(RUN)/ruff format .
+	@$(RUN)/ruff check --fix .
+
+constraints: ## resolve the newest versions anew and pin them in constraints.txt
+	@rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
+	@.constraints-venv/bin/python -m pip install --quiet '.[postgres,dev]'
+	@{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/python -m pip freeze --exclude airflow-provider-ckpt; } > constraints.new
+	@mv constraints.new constraints.txt && rm -rf .constraints-venv && git diff --stat constraints.txt
+
+clean: ## remove .venv and caches
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
