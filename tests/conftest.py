@@ -86,6 +86,21 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[st
 
 
 @pytest.fixture
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Makes a database without tables and gives its URL."""
+
+    def make(kind: str) -> str:
+        name = f"t{uuid4().hex[:12]}"
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path / f'{name}.db'}"
+        server: sa.URL = request.getfixturevalue("postgresql_server")
+        _run(server, f"CREATE DATABASE {name}")
+        return server.set(database=name).render_as_string(hide_password=False)
+
+    return make
+
+
+@pytest.fixture
 def copy_database() -> Callable[[str], str]:
     """Makes a copy of a database that nobody is connected to, and gives its URL."""
 
