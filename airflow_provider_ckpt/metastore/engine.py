@@ -245,9 +245,13 @@ def _postgresql(url: sa.URL) -> sa.Engine:
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # transactions begin where we say so
     cursor = connection.cursor()
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")  # a decision that was acknowledged survives a power cut
+    try:
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")  # a decision that was acknowledged survives a power cut
+    except BaseException:
+        connection.close()  # no database: nobody else would close it
+        raise
     cursor.close()
 
 

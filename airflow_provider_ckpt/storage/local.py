@@ -173,6 +173,8 @@ class LocalStorage:
 
     def _resolves_inside(self, place: Path) -> bool:
         try:
+            with suppress(FileNotFoundError):
+                place.resolve(strict=True)
             return place.resolve().is_relative_to(self._root.resolve())
         except (OSError, RuntimeError):  # links that lead in a circle
             return False

@@ -258,6 +258,13 @@ class Search:
     _world: World = field(default_factory=World)
 
     def run(self) -> "Search":
+        try:
+            self._explore()
+        finally:
+            self._world.store.close()
+        return self
+
+    def _explore(self) -> None:
         self.prepare(self._world)
         first = State(self._world.snapshot(), tuple(Progress() for _ in self.programs), ())
         seen = {first.key}
@@ -270,7 +277,6 @@ class Search:
                 if following.key not in seen:
                     seen.add(following.key)
                     stack.append(following)
-        return self
 
     def _following(self, state: State) -> list[State]:
         steps = (self._step(state, index, name) for index, name in enumerate(self.programs))

@@ -154,6 +154,7 @@ class Pipeline(RuleBasedStateMachine):
         if hasattr(self, "world"):
             self._unpin()
             rescue(self.world.context("rescue"), self.world.clock, NAME, partitions=PARTITIONS, with_sink=True)
+            self.world.store.close()
 
     # inside
 
