@@ -145,9 +145,10 @@ Program = Callable[["Actor"], None]
 class Actor:
     """What a program acts through: recorded answers first, then one real step."""
 
-    def __init__(self, world: World, name: str, progress: Progress) -> None:
+    def __init__(self, world: World, name: str, progress: Progress, quiet: frozenset[str] = frozenset()) -> None:
         self._world = world
         self._progress = progress
+        self._quiet = quiet
         self._next = 0
         self._has_stepped = False
         nouns = {name: _Stepped(noun, name, self) for name, noun in vars(world.store).items() if name != "engine"}
@@ -181,9 +182,10 @@ class Actor:
         if self._next < len(self._progress.answers):
             self._next += 1
             return self._progress.answers[self._next - 1].give()
-        if self._has_stepped:
-            raise Suspended
-        self._has_stepped = True
+        if call not in self._quiet:
+            if self._has_stepped:
+                raise Suspended
+            self._has_stepped = True
         answer = _execute(call, work)
         self._progress = self._progress.plus(answer)
         self._next += 1
@@ -243,6 +245,8 @@ class Search:
     """Depth first over all interleavings of the programs.
 
     :param check: raises AssertionError when a step from one snapshot to the next broke an invariant.
+    :param quiet: calls that are no steps of their own because nobody's step can change their answer: what reads files
+        that exist, where nobody deletes. An order that only they differ in is the same order.
     :param recover: called in every distinct state of the world, with all actors dead; raises AssertionError when what
         is left can not be put right by others.
     """
@@ -251,6 +255,7 @@ class Search:
     prepare: Callable[[World], None]
     check: Callable[[World, Snapshot, Snapshot], None]
     recover: Callable[[World], None] | None = None
+    quiet: frozenset[str] = frozenset()
     states: int = 0
     steps: int = 0
     worlds: set[bytes] = field(default_factory=set)
@@ -286,7 +291,7 @@ class Search:
         if state.actors[index].is_done:
             return None
         self._world.reset(state.world)
-        actor = Actor(self._world, name, state.actors[index])
+        actor = Actor(self._world, name, state.actors[index], self.quiet)
         progress = self._advance(actor, name)
         if progress is None:
             return None

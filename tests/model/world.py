@@ -55,8 +55,13 @@ def request(key: str) -> TriggerRequest:
 # preparing
 
 
-def prepare(*, completed: int, kept: int = 1, with_sink: bool = False) -> Callable[[World], None]:
-    """A running attempt 1 with so many completed checkpoints behind it, of which retention keeps so many."""
+def prepare(
+    *, completed: int, kept: int = 1, with_sink: bool = False, rewound_to: int | None = None
+) -> Callable[[World], None]:
+    """A running attempt with so many completed checkpoints behind it, of which retention keeps so many.
+
+    :param rewound_to: a second attempt started from this checkpoint and has completed one of its own.
+    """
 
     def run(world: World) -> None:
         settings = replace(SETTINGS, retention=Retention(last=kept))
@@ -68,6 +73,13 @@ def prepare(*, completed: int, kept: int = 1, with_sink: bool = False) -> Callab
             driver.process(1)
             checkpoint_now(world.context("test"), driver, f"before-{number}")
             world.clock.advance(minutes=5)
+        if rewound_to is not None:
+            options = RestoreOptions(target=Target(id=rewound_to), is_proven_dead=True)
+            restore(world.context("rewind"), NAME, options)
+            second = pipeline_of(world, "second", with_sink=with_sink, claim="second")
+            second.start()
+            second.process(1)
+            checkpoint_now(world.context("test"), second, "after the rewind")
 
     return run
 
