@@ -36,7 +36,7 @@ class LocalStorage:
     ::
 
         storage = LocalStorage(Path("/var/lib/ckpt"))
-        storage.put_file("orders/files/3/17/41.zip", Path("/work/state/0/41.zip"))
+        storage.put_file("orders/files/3/17/41.zip", Path("/var/spark/state/0/41.zip"))
 
     Guaranteed: a name appears complete and flushed to the disk, or not at all, and is never overwritten; on the same
     file system no byte is copied. Stored and source file are then one file with two names: never open either for

@@ -42,7 +42,7 @@ class S3Storage:
     ::
 
         storage = S3Storage(boto3.client("s3"), "checkpoints", "prod")
-        storage.put_file("orders/files/3/17/41.zip", Path("/work/state/0/41.zip"))
+        storage.put_file("orders/files/3/17/41.zip", Path("/var/spark/state/0/41.zip"))
 
     Guaranteed: an object appears complete or not at all, and is never overwritten (`If-None-Match`). When S3 does not
     say whether a write happened, we look; what still can not be told is OutcomeUnknown. Not guaranteed: stores that

@@ -112,6 +112,10 @@ def s3_backend(client: S3Client) -> Backend:
     return Backend(storage=storage, interrupt_write=interrupt_write)
 
 
+# a write into memory is never interrupted halfway
+WHERE_WRITES_TAKE_TIME = pytest.mark.parametrize("backend", ["local", "s3"], indirect=True)
+
+
 @pytest.fixture
 def storage(backend: Backend) -> Storage:
     return backend.storage
@@ -119,8 +123,7 @@ def storage(backend: Backend) -> Storage:
 
 @pytest.fixture
 def interrupt_write(backend: Backend) -> Callable[[str], None]:
-    if backend.interrupt_write is None:
-        pytest.skip("a write in memory is never interrupted halfway")
+    assert backend.interrupt_write is not None
     return backend.interrupt_write
 
 
@@ -419,6 +422,7 @@ def test_no_listing_takes_a_prefix_that_leaves_the_root(storage: Storage, prefix
 # Partials
 
 
+@WHERE_WRITES_TAKE_TIME
 def test_an_interrupted_write_is_invisible_but_found_and_discarded(
     storage: Storage, interrupt_write: Callable[[str], None]
 ) -> None:
@@ -432,6 +436,7 @@ def test_an_interrupted_write_is_invisible_but_found_and_discarded(
     assert [partial.path for partial in storage.partials("")] == ["other/c"]
 
 
+@WHERE_WRITES_TAKE_TIME
 def test_a_partial_is_found_by_the_beginning_of_its_name(
     storage: Storage, interrupt_write: Callable[[str], None]
 ) -> None:
@@ -440,6 +445,7 @@ def test_a_partial_is_found_by_the_beginning_of_its_name(
     assert [partial.path for partial in storage.partials("orders/4")] == ["orders/41.zip"]
 
 
+@WHERE_WRITES_TAKE_TIME
 def test_discarding_twice_is_fine(storage: Storage, interrupt_write: Callable[[str], None]) -> None:
     interrupt_write("a")
     [partial] = storage.partials("")
@@ -448,6 +454,7 @@ def test_discarding_twice_is_fine(storage: Storage, interrupt_write: Callable[[s
     assert list(storage.partials("")) == []
 
 
+@WHERE_WRITES_TAKE_TIME
 def test_a_write_beside_an_interrupted_one_succeeds(storage: Storage, interrupt_write: Callable[[str], None]) -> None:
     interrupt_write("a")
     assert storage.create("a", b"whole") is Created.NEW

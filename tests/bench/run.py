@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ BENCHES: dict[str, Bench] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """0, unless a benchmark crashed or, with --strict, missed its goal."""
     options = _parse(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)  # a file or a pipe has room
     lines, crashed = _run(options.only or list(BENCHES), QUICK if options.quick else Sizes(), console)
     console.print(_draw(lines))
     if options.json is not None:

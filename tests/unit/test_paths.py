@@ -64,7 +64,7 @@ def test_a_path_that_is_accepted_is_normal_and_below_its_root(path: str) -> None
         check_path(path)
     except CkptError:
         return
-    assert posixpath.normpath(posixpath.join("/root", path)) == f"/root/{path}"
+    assert posixpath.normpath(posixpath.join("/base", path)) == f"/base/{path}"
 
 
 @quick
