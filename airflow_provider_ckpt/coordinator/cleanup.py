@@ -19,6 +19,7 @@ from airflow_provider_ckpt.protocol.errors import CkptError, LeaseLost, LostRace
 from airflow_provider_ckpt.protocol.paths import decided_path, home, manifest_path, owner_of_path
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint, Lease, Ref, Verdict
+from airflow_provider_ckpt.storage.base import Partial
 
 OnDeleted = Callable[[int, int], None]  # how many of how many files are gone
 _PLANS = 5  # how often a plan is drawn up anew because somebody changed something meanwhile
@@ -43,6 +44,7 @@ def plan_cleanup(context: Context, pipeline: str, discard: Collection[int] = ())
     check_storage(context, pipeline)
     _check_discards(context, pipeline, discard)
     holdings = take_stock(context, pipeline, discarding=discard)
+    _refuse_needed(holdings, discard)
     retention = retention_of(holdings)
     going = frozenset(retention.discard) | holdings.discarding
     named = {id_: files for id_, files in holdings.named.items() if id_ not in going}
@@ -73,7 +75,7 @@ def cleanup(
 
     :param discard: checkpoints or savepoints that a person wants to go, whatever retention says. Pins still hold.
     :param batch: how many files are deleted between two looks at the lease.
-    :raises Refused: when one of `discard` is pinned, or the storage is not the pipeline's own.
+    :raises Refused: when one of `discard` is pinned or needed, or the storage is not the pipeline's own.
     :raises TryAgain: while a checkpoint is in flight, or a restore or another cleanup works.
     """
     check_storage(context, pipeline)
@@ -94,6 +96,23 @@ def _check_discards(context: Context, pipeline: str, discard: Collection[int]) -
         if id_ in pinned:
             pin = pinned[id_]
             raise Refused(f"Checkpoint {checkpoint.ref} is pinned by {pin.owner}: {pin.reason}. Unpin it first.")
+
+
+def _refuse_needed(holdings: Holdings, discard: Collection[int]) -> None:
+    """Nobody can wish away what an attempt starts from, or the last good checkpoint of the timeline."""
+    name = holdings.pipeline.name
+    for id_ in sorted(set(discard) & holdings.protected):
+        raise Refused(f"Checkpoint {name}/{id_} stays: the current attempt starts from it. Let it complete one first.")
+    good = {each.ref.id for each in holdings.retained if _is_good(each, holdings)}
+    if good and good <= holdings.discarding:
+        raise Refused(
+            f"Checkpoint {name}/{max(good)} stays: it is the last good one of the timeline, and a failure would lose "
+            "everything. Take another one first."
+        )
+
+
+def _is_good(checkpoint: Checkpoint, holdings: Holdings) -> bool:
+    return checkpoint.is_restorable and holdings.timeline.holds(checkpoint.attempt, checkpoint.ref.id)
 
 
 class _Cleanup:
@@ -132,6 +151,7 @@ class _Cleanup:
 
     def _condemn_checkpoints(self, discard: Collection[int]) -> Holdings:
         holdings = take_stock(self._context, self._lease.pipeline, discarding=discard)
+        _refuse_needed(holdings, discard)
         retention = retention_of(holdings)
         wanted = [*retention.discard, *(each.ref.id for each in holdings.retained if _is_wanted_gone(each, discard))]
         gone = self._context.store.checkpoints.discard(
@@ -181,7 +201,7 @@ class _Cleanup:
             self._deleted += gone
             self._on_deleted(len(self._deleted), len(doomed))
         for partial in self._found.partials if self._found else ():
-            self._context.storage.discard(partial)
+            self._discard(partial)
 
     def _forget_checkpoints(self, holdings: Holdings) -> None:
         """Those whose files are all gone lose their manifest, then their rows."""
@@ -199,6 +219,12 @@ class _Cleanup:
         except CkptError as error:
             self._failed[path] = str(error)
         return path not in self._failed
+
+    def _discard(self, partial: Partial) -> None:
+        try:
+            self._context.storage.discard(partial)
+        except CkptError as error:
+            self._failed[partial.token] = str(error)
 
     def _report(self, *, has_yielded: bool) -> CleanupReport:
         sizes = self._found.sizes if self._found else {}

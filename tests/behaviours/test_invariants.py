@@ -449,6 +449,21 @@ def test_invariant_11_cleanup_honours_pins_savepoints_restores_newest_and_valida
     assert plan_cleanup(house.context, NAME).missing == {}
 
 
+def test_invariant_11_nobody_can_wish_away_what_is_needed(house: House) -> None:
+    driver = house.pipeline()
+    first, second = house.checkpoint(driver), house.checkpoint(driver)
+    with pytest.raises(Refused, match=f"{second} stays: it is the last good one"):
+        cleanup(house.context, NAME, discard=[first.id, second.id])
+    house.restore(to=first.id)
+    for act in (plan_cleanup, cleanup):
+        with pytest.raises(Refused, match=f"{first} stays: the current attempt starts from it"):
+            act(house.context, NAME, discard=[first.id])
+    house.store.pins.add(second, owner="me", reason="audit")
+    with pytest.raises(Refused, match="is pinned by me: audit"):
+        cleanup(house.context, NAME, discard=[second.id])
+    assert (house.get(first).phase, house.get(second).phase) == (Phase.COMPLETED, Phase.COMPLETED)
+
+
 def test_invariant_11_a_cleaner_that_wakes_up_late_finds_its_plan_void(house: House) -> None:
     driver = house.pipeline(settings=replace(SETTINGS, retention=replace(SETTINGS.retention, last=1)))
     old = house.checkpoint(driver)
