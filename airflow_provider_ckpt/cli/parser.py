@@ -72,7 +72,11 @@ def _add_pipelines(group: "Group[argparse.ArgumentParser]") -> None:
     _add_settings(parser)
     state = parser.add_mutually_exclusive_group()
     state.add_argument("--start", action="store_true", help="the pipeline should run")
-    state.add_argument("--stop", action="store_true", help="the pipeline should not run: restores leave it alone")
+    state.add_argument(
+        "--stop",
+        action="store_true",
+        help="the pipeline should not run: its driver ends, and nobody restarts it by itself",
+    )
     _add_reason(parser)
 
 

@@ -1,7 +1,7 @@
 """Whether a pipeline's checkpoints are well: what a person, a sensor or an alert asks first."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.metastore import Inventory
@@ -34,15 +34,16 @@ def health(context: Context, name: str) -> Health:
     attempt = next((each for each in inventory.attempts if each.number == pipeline.current_attempt), None)
     newest = _newest(inventory)
     failures = store.checkpoints.failures_in_a_row(name)
+    flying = store.checkpoints.in_flight(name)
     silence = now - attempt.heartbeat_at if attempt is not None and attempt.heartbeat_at is not None else None
     return Health(
         pipeline=pipeline,
         attempt=attempt,
-        in_flight=store.checkpoints.in_flight(name),
+        in_flight=flying,
         newest=newest,
         age=None if newest is None else now - newest.triggered_at,
         failures=failures,
-        problems=tuple(_problems(pipeline, attempt, failures, silence)),
+        problems=(*_problems(pipeline, attempt, failures, silence), *_stuck(flying, now, pipeline)),
     )
 
 
@@ -60,6 +61,14 @@ def _problems(pipeline: Pipeline, attempt: Attempt | None, failures: int, silenc
     if pipeline.desired_state is DesiredState.RUNNING and attempt is not None:
         if attempt.status is AttemptStatus.FAILED:
             problems.append(f"attempt {attempt.number} has failed: {attempt.failure or 'no reason was given'}")
+        if attempt.status is AttemptStatus.PREPARING:
+            problems.append(f"attempt {attempt.number} was never planned: a restore has not finished")
         if attempt.status is AttemptStatus.RUNNING and silence is not None and silence > pipeline.settings.attempt_ttl:
             problems.append(f"attempt {attempt.number} has been silent for {approximate(silence)}")
     return problems
+
+
+def _stuck(flying: Checkpoint | None, now: datetime, pipeline: Pipeline) -> list[str]:
+    if flying is None or flying.decided_at is None or now - flying.decided_at <= pipeline.settings.timeout:
+        return []
+    return [f"{flying.ref} has been {flying.phase} for {approximate(now - flying.decided_at)}: a sink does not commit"]

@@ -1,8 +1,10 @@
 """Restore: fences the dead attempt, climbs the restart ladder, verifies, and plans the next attempt.
 
-The new attempt is numbered first: from that moment nothing of the old one moves, whatever still runs. Then an
-ancestor's COMMITTING is finished, the rung is chosen by what the store, the targets' own markers and the bytes say, and
-the attempt is settled: the next driver that claims it starts there. A restore that dies on the way has cost a number.
+What would be refused is refused before anything is touched. Then the new attempt is numbered: from that moment nothing
+of the old one moves, whatever still runs. An ancestor's COMMITTING is finished where its sinks can be reached from
+here; else the new attempt starts from just that checkpoint, and its driver finishes it before anything else. The rung
+is chosen by what the store, the targets' own markers and the bytes say, and the attempt is settled: the next driver
+that claims it starts there. A restore that dies on the way has cost a number.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,15 +13,16 @@ from datetime import timedelta
 
 from airflow_provider_ckpt.coordinator.commit import Committer, commit
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.identity import check_storage
 from airflow_provider_ckpt.coordinator.keeping import Keeper
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
-from airflow_provider_ckpt.coordinator.verify import OnBytes, verify
+from airflow_provider_ckpt.coordinator.verify import OnBytes, inspect, verify
 from airflow_provider_ckpt.metastore import Start
 from airflow_provider_ckpt.metastore.leases import restore_owner
 from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import SINK_DONE, Attempt, AttemptStatus, Checkpoint, Lease, Rung
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, Lease, Ref, Rung
 from airflow_provider_ckpt.protocol.recovery import (
     Candidate,
     Choice,
@@ -31,6 +34,8 @@ from airflow_provider_ckpt.protocol.recovery import (
     is_tip_spent,
 )
 from airflow_provider_ckpt.protocol.timeline import current_timeline, newest_planned
+
+OnWait = Callable[[float], None]  # how many seconds the old attempt has left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +66,26 @@ def plan_restore(context: Context, pipeline: str, options: RestoreOptions | None
 
 
 def restore(
-    context: Context, pipeline: str, options: RestoreOptions | None = None, on_bytes: OnBytes = lambda count: None
+    context: Context,
+    pipeline: str,
+    options: RestoreOptions | None = None,
+    on_bytes: OnBytes = lambda count: None,
+    on_wait: OnWait = lambda seconds: None,
 ) -> Restored:
     """Do it: afterwards a planned attempt waits for its driver.
 
     :raises Refused: when the running attempt is alive, when nothing usable is there, when a sink has committed beyond
-        the chosen checkpoint, or when an ancestor's commit can not be finished.
+        the chosen checkpoint, or when another target is wanted while an ancestor's commit is not finished.
     :raises TryAgain: while another restore works.
     """
     options = options or RestoreOptions()
     if not options.take_over and not options.is_proven_dead:
         _refuse_if_alive(context, pipeline)
+    check_storage(context, pipeline)
+    _Ladder(context, pipeline, options).choose()
     lease = context.store.leases.acquire_restore(pipeline, owner=context.actor, token=context.new_token())
     try:
-        return _Restore(context, lease, options, on_bytes).run()
+        return _Restore(context, lease, options, on_bytes, on_wait).run()
     finally:
         context.store.leases.release(lease)
 
@@ -96,7 +107,8 @@ def _refuse_if_alive(context: Context, pipeline: str) -> None:
     if alive is not None:
         raise Refused(
             f"Attempt {alive.number} of {pipeline} is alive on {alive.host or 'an unknown host'}: its heartbeat is "
-            "younger than its time to live. Stop it first, or fence it with --take-over."
+            "younger than its time to live. Stop it first, fence it with --take-over, or say --old-attempt-is-dead "
+            "when it is gone for certain."
         )
 
 
@@ -118,6 +130,8 @@ class _Ladder:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
             return Choice(rung=Rung.FRESH, checkpoint=None, price=Price(replay=timedelta(0)))
         chosen_before = None if waiting is None else waiting.restored_from
+        if (committing := self._committing()) is not None and not self._is_tip_usable():
+            return self._choose_committing(committing)
         return choose(
             self._options.target if chosen_before is None else Target(id=chosen_before),
             [self._candidate(each) for each in self._retained if each.phase is Phase.COMPLETED],
@@ -143,6 +157,21 @@ class _Ladder:
                 rung=Rung.TIP, parent=self.started[-1].number, fork_at=self._inventory.pipeline.next_checkpoint - 1
             )
         return Start(rung=Rung.FRESH)
+
+    def _committing(self) -> Checkpoint | None:
+        return next((each for each in self._retained if each.phase is Phase.COMMITTING), None)
+
+    def _choose_committing(self, checkpoint: Checkpoint) -> Choice:
+        """Decided, so it can be restored; nothing else can be, because nobody knows what its sinks have published."""
+        target, ref = self._options.target, checkpoint.ref
+        if target.id not in (None, ref.id) or target.savepoint not in (None, checkpoint.name) or target.as_of:
+            raise Refused(
+                f"Pipeline {self._pipeline} can not go back before {ref} is committed. Restore it without a target: "
+                f"its driver finishes the commit. Or say what became of it with `ckpt resolve {ref} --sink SINK "
+                f"--as committed|abandoned`; `ckpt show {ref}` names the sinks."
+            )
+        price = Price(replay=max(self._inventory.now - checkpoint.triggered_at, timedelta(0)))
+        return Choice(rung=Rung.CHECKPOINT, checkpoint=checkpoint, price=price)
 
     def _candidate(self, checkpoint: Checkpoint) -> Candidate:
         on_timeline = self._timeline.holds(checkpoint.attempt, checkpoint.ref.id)
@@ -171,58 +200,57 @@ class _Ladder:
 class _Restore:
     """One restore under one lease."""
 
-    def __init__(self, context: Context, lease: Lease, options: RestoreOptions, on_bytes: OnBytes) -> None:
+    def __init__(
+        self, context: Context, lease: Lease, options: RestoreOptions, on_bytes: OnBytes, on_wait: OnWait
+    ) -> None:
         self._context = context
         self._lease = lease
         self._options = options
         self._keeper = Keeper(context, lease)
         self._on_bytes = on_bytes
+        self._on_wait = on_wait
+        self._pinned: Ref | None = None
 
     def run(self) -> Restored:
-        store = self._context.store
-        old = self._running()
-        attempt = store.attempts.fence(self._lease, actor=self._context.actor)
+        attempt = self._context.store.attempts.fence(self._lease, actor=self._context.actor)
+        try:
+            return self._settle(attempt)
+        finally:
+            self._unpin(attempt)
+
+    def _settle(self, attempt: Attempt) -> Restored:
         self._finish_committing(attempt)
-        self._wait_for(old)
+        self._wait_for_the_old_one()
         ladder, choice = self._choose_intact(attempt)
-        start = ladder.start_of(choice)
-        planned = store.attempts.settle(
-            self._lease, attempt.number, start, actor=self._context.actor, reason=f"{choice.rung}: {choice.price}"
+        planned = self._context.store.attempts.settle(
+            self._lease,
+            attempt.number,
+            ladder.start_of(choice),
+            actor=self._context.actor,
+            reason=f"{choice.rung}: {choice.price}",
         )
-        self._unpin(choice, attempt)
         manifest = load_manifest(self._context, choice.checkpoint) if choice.checkpoint else None
         return Restored(attempt=planned, choice=choice, manifest=manifest)
 
-    def _running(self) -> Attempt | None:
-        current = self._context.store.pipelines.get(self._lease.pipeline).current_attempt
-        if current is None:
-            return None
-        attempt = self._context.store.attempts.get(self._lease.pipeline, current)
-        return attempt if attempt.status is AttemptStatus.RUNNING else None
-
     def _finish_committing(self, attempt: Attempt) -> None:
-        store = self._context.store
-        flying = store.checkpoints.in_flight(self._lease.pipeline)
-        if flying is None:
-            return
-        if commit(self._context, flying.ref, attempt.number, self._options.committers).phase is Phase.COMPLETED:
-            return
-        waiting = [sink for sink in store.sinks.of(flying.ref) if sink.status not in SINK_DONE]
-        names = ", ".join(f"{sink.sink} ({sink.last_error or sink.status})" for sink in waiting)
-        raise Refused(
-            f"Pipeline {self._lease.pipeline} can not be restored before {flying.ref} is committed; "
-            f"waiting for: {names}. Bring the sink back and restore again, or say what became of it with "
-            f"`ckpt resolve {flying.ref} --sink {waiting[0].sink} --as committed|abandoned`."
-        )
+        """Commit what can be committed from here; what can not is left to the driver of the new attempt."""
+        flying = self._context.store.checkpoints.in_flight(self._lease.pipeline)
+        if flying is not None:
+            commit(self._context, flying.ref, attempt.number, self._options.committers)
 
-    def _wait_for(self, old: Attempt | None) -> None:
+    def _wait_for_the_old_one(self) -> None:
         """An old driver that can not reach the store stops by itself within its time to live: wait that long."""
-        if old is None or old.heartbeat_at is None or self._options.is_proven_dead:
+        inventory = self._context.store.views.inventory(self._lease.pipeline)
+        until = max(
+            (each.heartbeat_at for each in inventory.attempts if _may_run(each) and each.heartbeat_at is not None),
+            default=None,
+        )
+        if until is None or self._options.is_proven_dead:
             return
-        store = self._context.store
-        until = old.heartbeat_at + store.pipelines.get(old.pipeline).settings.attempt_ttl
-        while (left := (until - store.checkpoints.now()).total_seconds()) > 0:
-            store.leases.renew(self._lease)
+        until += inventory.pipeline.settings.attempt_ttl
+        while (left := (until - self._context.store.checkpoints.now()).total_seconds()) > 0:
+            self._on_wait(left)
+            self._context.store.leases.renew(self._lease)
             self._context.sleep(min(left, 1.0))
 
     def _choose_intact(self, attempt: Attempt) -> tuple[_Ladder, Choice]:
@@ -230,20 +258,39 @@ class _Restore:
         while True:
             ladder = _Ladder(self._context, self._lease.pipeline, self._options)
             choice = ladder.choose()
-            if choice.checkpoint is None:
+            if choice.checkpoint is None or self._is_intact(choice.checkpoint, attempt):
                 return ladder, choice
-            owner = restore_owner(attempt.number)
-            self._context.store.pins.add(choice.checkpoint.ref, owner=owner, reason="being restored")
-            if verify(self._context, choice.checkpoint.ref, self._heard).is_intact:
-                return ladder, choice
-            self._unpin(choice, attempt)
+            self._unpin(attempt)
             self._context.store.leases.renew(self._lease)
+
+    def _is_intact(self, checkpoint: Checkpoint, attempt: Attempt) -> bool:
+        if checkpoint.phase is Phase.COMMITTING:  # in flight: no cleanup can take it, and there is no older choice
+            return self._check_committing(checkpoint)
+        self._context.store.pins.add(checkpoint.ref, owner=restore_owner(attempt.number), reason="being restored")
+        self._pinned = checkpoint.ref
+        return verify(self._context, checkpoint.ref, self._heard).is_intact
+
+    def _check_committing(self, checkpoint: Checkpoint) -> bool:
+        found = inspect(self._context, checkpoint, self._heard)
+        if found.is_intact:
+            return True
+        raise Refused(
+            f"Checkpoint {checkpoint.ref} is decided and can not be restored: {found.problems[0]} Say what became of "
+            f"its sinks with `ckpt resolve {checkpoint.ref} --sink SINK --as committed|abandoned`, then restore an "
+            "older one."
+        )
+
+    def _unpin(self, attempt: Attempt) -> None:
+        if self._pinned is not None:
+            owner = restore_owner(attempt.number)
+            self._context.store.pins.remove(self._pinned, owner=owner, actor=self._context.actor)
+            self._pinned = None
 
     def _heard(self, count: int) -> None:
         self._keeper.touch()
         self._on_bytes(count)
 
-    def _unpin(self, choice: Choice, attempt: Attempt) -> None:
-        if choice.checkpoint is not None:
-            owner = restore_owner(attempt.number)
-            self._context.store.pins.remove(choice.checkpoint.ref, owner=owner, actor=self._context.actor)
+
+def _may_run(attempt: Attempt) -> bool:
+    """Whether its driver may still be there: nobody has said that it ended."""
+    return attempt.status in (AttemptStatus.RUNNING, AttemptStatus.SUPERSEDED)

@@ -106,7 +106,9 @@ class Attempts:
             ]
             if start.restored_from is not None:
                 chosen = Ref(lease.pipeline, start.restored_from)
-                conditions.append(sa.exists().where(guards.is_checkpoint(chosen), guards.in_phase(Phase.COMPLETED)))
+                conditions.append(
+                    sa.exists().where(guards.is_checkpoint(chosen), guards.in_phase(Phase.COMMITTING, Phase.COMPLETED))
+                )
             settled = tx.connection.execute(
                 sa.update(attempts)
                 .where(*conditions)
@@ -255,12 +257,14 @@ def _check_claim(tx: Tx, pipeline: str, number: int, claim: str) -> None:
     current = read_pipeline(tx, pipeline).current_attempt
     if current != number or row["status"] not in (AttemptStatus.PLANNED, AttemptStatus.RUNNING):
         raise Fenced(
-            f"Attempt {number} of {pipeline} is {row['status']}; attempt {current} is current. Stop this driver."
+            f"Attempt {number} of {pipeline} is {row['status']}; attempt {current} is current. This driver must not "
+            f"run; `ckpt restore {pipeline}` plans the next attempt."
         )
     if row["claim"] != claim:
         raise LostRace(
             f"Attempt {number} of {pipeline} was claimed by another driver: {row['application_id'] or row['claim']} "
-            f"on {row['host'] or 'an unknown host'}. This one must end; the other goes on."
+            f"on {row['host'] or 'an unknown host'}. This one must end. When the other is dead, "
+            f"`ckpt restore {pipeline}` plans the next attempt."
         )
 
 

@@ -207,7 +207,7 @@ def expire(tx: Tx, pipeline: str, *, actor: str) -> Checkpoint | None:
     overdue = _newest(tx, pipeline, guards.in_phase(*UNDECIDED), checkpoints.c.deadline <= tx.now_sql)
     if overdue is None:
         return None
-    message = f"not all had acknowledged by {overdue.deadline:%Y-%m-%d %H:%M:%S} UTC"
+    message = f"it was not decided by {overdue.deadline:%Y-%m-%d %H:%M:%S} UTC"
     fail_checkpoint(tx, overdue.ref, FailureReason.TIMED_OUT, message, actor=actor)
     return read_checkpoint(tx, overdue.ref)
 

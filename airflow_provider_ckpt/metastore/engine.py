@@ -179,6 +179,10 @@ class Engine:
             raise Misused(
                 f"The metastore {self.name} has no tables of this version ({_first_line(error)}). Run `ckpt init`."
             ) from error
+        if any(sign in str(error.orig) for sign in ("readonly database", "not a database", "malformed")):
+            raise Misused(
+                f"The metastore {self.name} can not be used: {_first_line(error)}. Check the file and its permissions."
+            ) from error
         if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
             raise Unreachable(
                 f"The metastore {self.name} did not answer: {_first_line(error)}. Nothing was changed; "

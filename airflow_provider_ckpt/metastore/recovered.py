@@ -40,6 +40,7 @@ class Recovery:
         with self._engine.write() as tx:
             is_new = insert_pipeline(tx, pipeline, _cautious(len(found)), identity)
             lock_pipeline(tx, pipeline)
+            is_new = is_new or _adopt_empty(tx, pipeline, identity)
             added = _unknown(tx, pipeline, found)
             newest = max(each.manifest.ref.id for each in found)
             _add_attempts(tx, pipeline, [each.manifest for each in added])
@@ -47,6 +48,17 @@ class Recovery:
                 _add_checkpoint(tx, each, is_open=is_new and each.manifest.ref.id == newest)
             _continue_after(tx, pipeline, added, actor, is_new=is_new)
             return [each.manifest.ref for each in added]
+
+
+def _adopt_empty(tx: Tx, pipeline: str, identity: str) -> bool:
+    """A pipeline that was made and never used takes the storage over, with the settings it was given."""
+    used = sa.or_(
+        sa.exists().where(attempts.c.pipeline == pipeline), sa.exists().where(checkpoints.c.pipeline == pipeline)
+    )
+    if tx.connection.execute(sa.select(used)).scalar_one():
+        return False
+    tx.connection.execute(sa.update(pipelines).where(pipelines.c.name == pipeline).values(identity=identity))
+    return True
 
 
 def _cautious(count: int) -> Settings:

@@ -56,7 +56,7 @@ def _not_running(seen: Situation) -> Skip | None:
             if seen.attempt is None
             else f"attempt {seen.attempt.number} is {seen.attempt.status}"
         )
-        return Skip(reason=SkipReason.NO_ATTEMPT, detail=f"no attempt is running: {status}")
+        return Skip(reason=SkipReason.NO_ATTEMPT, detail=f"no attempt is running: {status}; a restore plans one")
     silence = seen.now - (seen.attempt.heartbeat_at or seen.attempt.numbered_at)
     if silence > seen.pipeline.settings.attempt_ttl:
         detail = f"attempt {seen.attempt.number} has been silent for {format_duration(_rounded(silence))}"

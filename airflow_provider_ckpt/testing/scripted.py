@@ -9,15 +9,17 @@ rows must equal `truth`.
 import json
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_provider_ckpt.coordinator.commit import commit
+from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.metastore import Beat
 from airflow_provider_ckpt.protocol.codec import Fields, JsonObject, canonical
 from airflow_provider_ckpt.protocol.cut import Graph, Query
-from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.protocol.errors import LostRace, Refused, TryAgain
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.paths import file_path
 from airflow_provider_ckpt.protocol.phases import Phase
@@ -56,9 +58,12 @@ def truth(events: int, partitions: int) -> list[Row]:
 
 
 class ScriptedSink:
-    """A target that outside readers see: one create-only file per published checkpoint, which is also its marker."""
+    """A target that outside readers see: one create-only file per published checkpoint, which is also its marker.
 
-    def __init__(self, storage: Storage, folder: str = "target") -> None:
+    Its folder has a name that no pipeline can have.
+    """
+
+    def __init__(self, storage: Storage, folder: str = "_target") -> None:
         self._storage = storage
         self._folder = folder
 
@@ -150,6 +155,12 @@ class ScriptedPipeline:
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Take over the state of a checkpoint, and mean to use its files again."""
         manifest = load_manifest(self._context, checkpoint)
+        found = sum(part.kind is ParticipantKind.STATE for part in manifest.parts)
+        if found != self.partitions:
+            raise Refused(
+                f"Checkpoint {checkpoint.ref} has the state of {found} partitions, this pipeline has "
+                f"{self.partitions}. Run it with {found}."
+            )
         for part in manifest.parts:
             if part.kind is ParticipantKind.SOURCE:
                 self.position = Fields("positions", part.positions).whole("event")
@@ -184,6 +195,9 @@ class ScriptedPipeline:
             self.acknowledge(ref)
         if phase is Phase.COMMITTING:
             self.commit(ref)
+        elif ref in self._frozen:
+            with suppress(TryAgain, Refused, LostRace):  # others may have been faster, or it has failed
+                complete(self._context, ref)
 
     # a checkpoint
 

@@ -733,7 +733,7 @@ def test_the_doctor_tells_a_broken_store_and_a_broken_storage_apart(
         "clock": "skipped",
         "versions": "ok",
     }
-    assert run.code == ExitCode.TRY_AGAIN
+    assert run.code == ExitCode.MISUSED
     assert run.document["is_well"] is False
 
 

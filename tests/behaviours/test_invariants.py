@@ -17,6 +17,7 @@ from airflow_provider_ckpt.metastore import look
 from airflow_provider_ckpt.metastore.schema import checkpoints
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.errors import (
+    CkptError,
     Fenced,
     LeaseLost,
     LostRace,
@@ -664,8 +665,8 @@ def test_invariant_18_committing_ends_by_the_current_agent_a_restore_or_a_person
     assert house.store.checkpoints.fail(ref, FailureReason.ABORTED, "no", actor="x") is False
     assert Phase.FAILED not in TRANSITIONS[Phase.COMMITTING]
     assert house.trigger().skipped is SkipReason.IN_FLIGHT
-    with pytest.raises(Refused, match=f"ckpt resolve {ref} --sink {SINK}"):
-        house.restore()  # nobody there who could commit
+    with pytest.raises(Refused, match="can not go back before orders/1 is committed"):
+        house.restore(to=99)
     restored = house.restore(with_sink=True)
     assert house.get(ref).phase is Phase.COMPLETED
     assert restored.attempt.restored_from == ref.id
@@ -679,6 +680,57 @@ def test_invariant_18_committing_ends_by_the_current_agent_a_restore_or_a_person
     assert house.get(other).phase is Phase.COMPLETED
     events = [event for event in house.store.events.newest(NAME) if event.kind == "sink.resolved"]
     assert (events[0].actor, events[0].reason) == ("tester", "the target is gone for good")
+
+
+def test_invariant_18_a_restore_without_the_sinks_leaves_the_commit_to_the_new_driver(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    house.checkpoint(driver, events=2)
+    driver.process(3)
+    ref = house.in_flight(driver)
+    driver.acknowledge(ref)
+    complete(house.context, ref)
+    assert plan_restore(house.context, NAME).checkpoint == house.get(ref)
+    restored = house.restore()  # by somebody who can not reach the target
+    assert (restored.attempt.restored_from, house.get(ref).phase) == (ref.id, Phase.COMMITTING)
+    second = house.driver(with_sink=True, claim="second")
+    second.start()
+    second.tick(2)
+    assert house.get(ref).phase is Phase.COMPLETED
+    house.checkpoint(second, events=1)
+    assert house.sink.read(NAME) == truth(8, 2)
+
+
+def test_invariant_15_a_restore_that_is_refused_fences_nobody(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    older = house.checkpoint(driver)
+    house.checkpoint(driver)
+    for options in ({"to": 77}, {"to": older.id}, {"target": Target(savepoint="typo")}):
+        with pytest.raises(CkptError):
+            house.restore(with_sink=True, **options)
+    assert driver.tick().is_current
+    assert house.store.pins.of(NAME) == []
+
+
+def test_invariant_15_a_restore_that_was_interrupted_does_not_shorten_the_wait(house: House) -> None:
+    driver = house.pipeline()
+    house.checkpoint(driver)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restore(replace(house.context, sleep=interrupted), NAME, RestoreOptions(take_over=True))
+    before = house.store.checkpoints.now()
+    restore(house.context, NAME)
+    assert house.store.checkpoints.now() - before == SETTINGS.attempt_ttl
+
+
+def test_a_driver_completes_what_nobody_follows(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    ref = house.in_flight_ref()
+    for _ in range(4):
+        driver.tick()
+    assert house.get(ref).phase is Phase.COMPLETED
 
 
 def _flip_a_bit(house: House, ref: Ref) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_ckpt.coordinator.cleanup import cleanup, plan_cleanup
-from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.rebuild import rebuild
 from airflow_provider_ckpt.coordinator.verify import verify
 from airflow_provider_ckpt.protocol.errors import Refused, Unreachable
@@ -114,14 +113,8 @@ def test_a_second_store_on_the_same_storage_is_refused(house: House, new_databas
     house.checkpoint(driver)
     other = House(new_database("sqlite"), house.folder)
     other.store.pipelines.create(NAME, house.store.pipelines.get(NAME).settings, identity="another", actor="tester")
-    other.restore()
-    intruder = other.driver()
-    intruder.start()
-    intruder.process(1)
-    ref = other.in_flight(intruder)
-    intruder.acknowledge(ref)
     with pytest.raises(Refused, match="belongs to a pipeline of another metastore"):
-        complete(other.context, ref)
+        other.restore()
     other.store.close()
 
 
@@ -147,6 +140,18 @@ def test_a_lost_store_is_rebuilt_from_the_manifests_alone(house: House, new_data
     assert following.id > newest.id
     assert rebuilt.sink.read(NAME) == house.sink.read(NAME)
     assert len(rebuilt.sink.read(NAME)) == 12
+    rebuilt.store.close()
+
+
+def test_a_pipeline_that_was_made_and_never_used_takes_a_storage_over(
+    house: House, new_database: Callable[[str], str]
+) -> None:
+    driver = house.pipeline()
+    ref = house.checkpoint(driver)
+    rebuilt = House(new_database("sqlite"), house.folder)
+    rebuilt.store.pipelines.create(NAME, house.store.pipelines.get(NAME).settings, identity="new", actor="tester")
+    assert rebuild(rebuilt.context).added == (ref,)
+    assert rebuilt.restore().attempt.restored_from == ref.id
     rebuilt.store.close()
 
 

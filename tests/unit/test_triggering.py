@@ -162,7 +162,7 @@ def _cleanup_due(request: TriggerRequest, seen: Situation) -> tuple[TriggerReque
 # every reason with what brings it about, the one that is told first on top
 TROUBLES: dict[SkipReason, tuple[Trouble, str]] = {
     SkipReason.STOPPED: (_stopped, "the pipeline is meant to be stopped"),
-    SkipReason.NO_ATTEMPT: (_no_attempt, "no attempt is running: none was ever started"),
+    SkipReason.NO_ATTEMPT: (_no_attempt, "no attempt is running: none was ever started; a restore plans one"),
     SkipReason.ATTEMPT_SILENT: (_silent, "attempt 1 has been silent for 1h30m"),
     SkipReason.RESTORING: (_restoring, "the restore Dag is restoring"),
     SkipReason.IN_FLIGHT: (_in_flight, "orders/7 is COMMITTING"),
@@ -213,7 +213,7 @@ def test_of_many_troubles_the_gravest_is_told(reasons: set[SkipReason]) -> None:
 @pytest.mark.parametrize("status", [status for status in AttemptStatus if status is not AttemptStatus.RUNNING])
 def test_only_a_running_attempt_can_be_checkpointed(status: AttemptStatus) -> None:
     skip = why_skip(REQUEST, replace(QUIET, attempt=replace(ATTEMPT, status=status)))
-    detail = f"no attempt is running: attempt 1 is {status}"
+    detail = f"no attempt is running: attempt 1 is {status}; a restore plans one"
     assert skip == Skip(reason=SkipReason.NO_ATTEMPT, detail=detail)
 
 

@@ -72,7 +72,7 @@ def _sentence(name: str, report: CleanupReport, *, dry_run: bool) -> str:
 def _fates(report: CleanupReport, *, dry_run: bool) -> list[Row]:
     gone = "would go" if dry_run else "went"
     fates: dict[int, tuple[str, str]] = {id_: ("stays", why) for id_, why in report.kept.items()}
-    fates |= dict.fromkeys(report.discarded, (gone, "retention, or by wish"))
+    fates |= dict.fromkeys(report.discarded, (gone, "not kept by retention, corrupt, or by wish"))
     return [(str(id_), fate, why) for id_, (fate, why) in sorted(fates.items(), reverse=True)]
 
 

@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
+from types import FrameType
 
 from airflow_provider_ckpt.cli.exit_codes import ExitCode
 from airflow_provider_ckpt.cli.output import Result, line
@@ -23,6 +25,8 @@ def play(args: argparse.Namespace, session: Session) -> Result:
     context = session.context
     if not context.store.attempts.of(name):
         restore(context, name)  # the one fresh start that nobody must allow
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)  # a shell ignores it for what it starts in the background
     driver = _start(context, name, args.partitions)
     _say(
         f"Attempt {driver.attempt} of {name} runs as process {os.getpid()} from event {driver.position}. "
@@ -72,6 +76,10 @@ def _end(beat: Beat) -> tuple[AttemptStatus, str] | None:
     if beat.desired_state is DesiredState.STOPPED and beat.in_flight is None:
         return AttemptStatus.STOPPED, "the pipeline is meant to be stopped"
     return None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,7 @@
 """`ckpt restore`: plans the next attempt, and says where it starts from and what that costs."""
 
 import argparse
+import sys
 from datetime import UTC, datetime
 
 import pendulum
@@ -74,7 +75,7 @@ def _plan(session: Session, name: str, options: RestoreOptions, as_of: pendulum.
 
 def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendulum.DateTime | None) -> Result:
     with counting_bytes(f"Restoring {name}", total=None) as on_bytes:
-        restored = restore(session.context, name, options, on_bytes)
+        restored = restore(session.context, name, options, on_bytes, _Waiting())
     attempt = restored.attempt
     return Result(
         document={**_document(name, restored.choice, attempt, as_of), "dry_run": False, "alive_attempt": None},
@@ -83,6 +84,19 @@ def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendul
             facts(_facts(restored.choice, as_of)),
         ],
     )
+
+
+class _Waiting:
+    """Says once what the command waits for."""
+
+    def __init__(self) -> None:
+        self._has_said = False
+
+    def __call__(self, seconds: float) -> None:
+        if not self._has_said:
+            self._has_said = True
+            text = f"Waiting {seconds:.0f} s for the old attempt to end by itself (--old-attempt-is-dead skips this) …"
+            print(text, file=sys.stderr, flush=True)
 
 
 def _facts(choice: Choice, as_of: pendulum.DateTime | None) -> list[tuple[str, Cell | None]]:

@@ -62,7 +62,8 @@ def _interruptible(ref: Ref) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print(
-            f"{ref} goes on without this command. `ckpt show {ref}` shows it, `ckpt abort {ref}` ends it.",
+            f"{ref} goes on without this command; its driver completes it. `ckpt show {ref}` shows it, "
+            f"`ckpt abort {ref}` ends it.",
             file=sys.stderr,
         )
         raise
@@ -83,7 +84,8 @@ def _ended(triggered: Triggered, checkpoint: Checkpoint) -> Result:
     document = _document(triggered, checkpoint)
     if checkpoint.failure is not None:
         failure = checkpoint.failure
-        text = f"{checkpoint.ref} failed ({failure.reason}): {failure.message.rstrip('.')}. The pipeline goes on."
+        why = failure.message.rstrip(".")
+        text = f"{checkpoint.ref} failed ({failure.reason}): {why}. The next one covers what it would have."
         view = [line(text, "red"), *blame_section(failure.blame)]
         return Result(document=document, view=view, code=ExitCode.CHECKPOINT_FAILED)
     if checkpoint.is_in_flight:

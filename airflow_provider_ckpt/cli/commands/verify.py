@@ -51,7 +51,8 @@ def _verify(context: Context, ref: Ref, targets: Sequence[str], on_bytes: Callab
     try:
         return verify(context, ref, on_bytes)
     except Refused:
-        if ref.pipeline in targets:
+        is_gone = context.store.checkpoints.get(ref).phase is not Phase.COMPLETED
+        if is_gone and ref.pipeline in targets:
             return None
         raise
 
