@@ -19,6 +19,7 @@ from tests.model.world import (
     check_safety,
     cleans,
     clock,
+    commits,
     completes,
     judges,
     pins,
@@ -96,6 +97,11 @@ SCENARIOS: dict[str, Scenario] = {
             "restore": restores(with_sink=True),
         },
         prepare(completed=1, with_sink=True),
+        recover(with_sink=True),
+    ),
+    "a restore that does not reach the sink leaves its commit to the next driver": (
+        {"old driver": commits(2), "restore": restores(with_sink=True, reaches_sink=False), "clock": clock(minutes=3)},
+        prepare(completed=1, with_sink=True, is_committing=True),
         recover(with_sink=True),
     ),
     "a restore against a cleanup": (

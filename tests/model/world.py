@@ -56,11 +56,17 @@ def request(key: str) -> TriggerRequest:
 
 
 def prepare(
-    *, completed: int, kept: int = 1, with_sink: bool = False, rewound_to: int | None = None
+    *,
+    completed: int,
+    kept: int = 1,
+    with_sink: bool = False,
+    rewound_to: int | None = None,
+    is_committing: bool = False,
 ) -> Callable[[World], None]:
     """A running attempt with so many completed checkpoints behind it, of which retention keeps so many.
 
     :param rewound_to: a second attempt started from this checkpoint and has completed one of its own.
+    :param is_committing: one more is decided, and its sink has not committed.
     """
 
     def run(world: World) -> None:
@@ -73,6 +79,13 @@ def prepare(
             driver.process(1)
             checkpoint_now(world.context("test"), driver, f"before-{number}")
             world.clock.advance(minutes=5)
+        if is_committing:
+            driver.process(1)
+            flying = world.store.barriers.trigger(request("decided")).checkpoint
+            assert flying is not None
+            driver.capture(flying.ref)
+            driver.acknowledge(flying.ref)
+            complete(world.context("test"), flying.ref)
         if rewound_to is not None:
             options = RestoreOptions(target=Target(id=rewound_to), is_proven_dead=True)
             restore(world.context("rewind"), NAME, options)
@@ -143,6 +156,17 @@ def completes(actor: Actor) -> None:
         complete(actor.context, flying.ref)
 
 
+def commits(id_: int) -> Program:
+    """The old driver, which was about to commit."""
+
+    def run(actor: Actor) -> None:
+        driver = pipeline_of(actor, "old", with_sink=True)
+        driver.attempt = 1
+        driver.commit(Ref(NAME, id_))
+
+    return run
+
+
 def times_out(actor: Actor) -> None:
     actor.advance_clock(minutes=11)
     actor.store.checkpoints.fail_overdue(NAME, actor="clock")
@@ -156,16 +180,20 @@ def clock(**duration: float) -> Program:
     return lambda actor: actor.advance_clock(**duration)
 
 
-def restores(*, to: int | None = None, with_sink: bool = False, claim: str = "second") -> Program:
-    """Restore, start the next driver, process, checkpoint."""
+def restores(
+    *, to: int | None = None, with_sink: bool = False, reaches_sink: bool = True, claim: str = "second"
+) -> Program:
+    """Restore and start the next driver; where the restore does not reach the sink, that one finishes its commit."""
 
     def run(actor: Actor) -> None:
-        sinks = {SINK: ScriptedSink(actor.storage)} if with_sink else {}
+        sinks = {SINK: ScriptedSink(actor.storage)} if with_sink and reaches_sink else {}
         options = RestoreOptions(target=Target(id=to), take_over=True, is_proven_dead=True, committers=sinks)
         restore(actor.context, NAME, options)
         driver = pipeline_of(actor, claim, with_sink=with_sink, claim=claim)
         driver.start()
         driver.process(1)
+        if with_sink and not reaches_sink:
+            driver.tick(0)
 
     return run
 
