@@ -19,7 +19,7 @@ from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.verify import OnBytes, inspect, verify
 from airflow_provider_ckpt.metastore import Start
 from airflow_provider_ckpt.metastore.leases import restore_owner
-from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.protocol.errors import NotFound, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, Lease, Ref, Rung
@@ -129,11 +129,21 @@ class _Ladder:
     def choose(self) -> Choice:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
             return Choice(rung=Rung.FRESH, checkpoint=None, price=Price(replay=timedelta(0)))
-        chosen_before = None if waiting is None else waiting.restored_from
         if (committing := self._committing()) is not None and not self._is_tip_usable():
             return self._choose_committing(committing)
+        if waiting is None or waiting.restored_from is None:
+            return self._climb(self._options.target)
+        try:
+            return self._climb(Target(id=waiting.restored_from))
+        except (NotFound, Refused) as error:
+            raise Refused(
+                f"{error} (Attempt {waiting.number} was planned to start there and no driver has claimed it; choose "
+                "another start with --to, or the newest with --rewind.)"
+            ) from error
+
+    def _climb(self, target: Target) -> Choice:
         return choose(
-            self._options.target if chosen_before is None else Target(id=chosen_before),
+            target,
             [self._candidate(each) for each in self._retained if each.phase is Phase.COMPLETED],
             pipeline=self._pipeline,
             now=self._inventory.now,

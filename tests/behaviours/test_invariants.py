@@ -656,6 +656,24 @@ def test_invariant_17_a_person_s_choice_is_kept_until_a_driver_has_claimed_it(ho
     assert again.attempt.number == 3
 
 
+def test_invariant_17_a_choice_that_can_not_be_kept_says_so(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    first, second = house.checkpoint(driver), house.checkpoint(driver)
+    house.restore(to=first.id, with_sink=True, policy=Policy(accept_duplicates=frozenset({SINK})))
+    with pytest.raises(Refused, match="Attempt 2 was planned to start there"):
+        house.restore(with_sink=True)
+    assert house.restore(with_sink=True, target=Target(id=second.id)).attempt.restored_from == second.id
+
+
+def test_invariant_14_a_corrupt_checkpoint_is_not_recommended(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    house.checkpoint(driver, events=2)
+    newest = house.checkpoint(driver, events=2)
+    _flip_a_bit(house, newest)
+    with pytest.raises(Refused, match=f"{newest} is corrupt: repair it, or accept duplicates"):
+        house.restore(with_sink=True)
+
+
 def test_invariant_18_committing_ends_by_the_current_agent_a_restore_or_a_person(house: House) -> None:
     driver = house.pipeline(with_sink=True)
     driver.process(1)

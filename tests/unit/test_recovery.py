@@ -333,9 +333,11 @@ def test_a_sink_beyond_the_checkpoint_is_refused_and_both_ways_out_are_named(tar
         _choose(_good(5), _corrupt(7), target=target, table=SinkMarker(committed=7), other=SinkMarker(committed=5))
     assert str(refused.value) == (
         "Checkpoint orders/5 can not be restored: sink table has already committed orders/7, and what came after "
-        "orders/5 would be written twice. Restore 7 with --to 7, or accept duplicates in that sink "
+        "orders/5 would be written twice. orders/7 is corrupt: repair it, or accept duplicates in that sink "
         "with --accept-duplicates table."
     )
+    with pytest.raises(Refused, match="Restore 7 with --to 7, or accept"):
+        _choose(_good(5), _good(7), target=Target(id=5), table=SinkMarker(committed=7))
 
 
 def test_a_sink_that_can_roll_back_is_rolled_back() -> None:
