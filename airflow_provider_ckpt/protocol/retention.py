@@ -15,7 +15,8 @@ a limit.
 - Newest means the highest id: ids increase strictly and do not depend on a clock.
 - A savepoint is kept until it is deleted on purpose and takes nobody's place in `last`, `hourly`, `daily`, `weekly`.
   A pinned or protected checkpoint takes its own place.
-- A corrupt checkpoint is never the newest and is kept by no rule: only as a savepoint, pinned or protected.
+- A corrupt checkpoint is never the newest and takes nobody's place. It is kept until `last` good ones are newer,
+  because what is missing may come back; otherwise only as a savepoint, pinned or protected.
 - An abandoned checkpoint (off the timeline) takes nobody's place either. It is kept while it is not older than
   `max_age`; without `max_age` while it is among the newest `last` of the abandoned (10 if there is no `last`), so that
   a rewind by mistake can be undone. `max_bytes` drops all abandoned ones before it touches the timeline.
@@ -157,6 +158,8 @@ def _rule(policy: Retention, newest_first: Sequence[Retained]) -> Iterator[_Reas
     yield from _newest_of_each(timeline, policy.weekly, "weekly %G-W%V")
     if not policy.has_count_rule:
         yield from ((checkpoint, _within_limits(policy)) for checkpoint in timeline)
+    corrupt = (checkpoint for checkpoint in newest_first if checkpoint.is_corrupt and checkpoint.is_on_timeline)
+    yield from _repairable(corrupt, timeline, policy.last or 0)
     yield from _abandoned(policy, [checkpoint for checkpoint in counted if not checkpoint.is_on_timeline])
 
 
@@ -171,6 +174,13 @@ def _newest_of_each(newest_first: Sequence[Retained], count: int, span: str) -> 
     for checkpoint in newest_first:
         newest.setdefault(checkpoint.ended_at.astimezone(UTC).strftime(span), checkpoint)
     return ((checkpoint, written) for written, checkpoint in islice(newest.items(), count))
+
+
+def _repairable(corrupt: Iterable[Retained], timeline: Sequence[Retained], last: int) -> Iterator[_Reason]:
+    """What is missing may come back: a corrupt one stays until `last` good ones are newer, and takes nobody's place."""
+    for checkpoint in corrupt:
+        if sum(good.id > checkpoint.id for good in timeline) < last:
+            yield checkpoint, "corrupt, may be repaired"
 
 
 def _abandoned(policy: Retention, newest_first: Sequence[Retained]) -> Iterator[_Reason]:

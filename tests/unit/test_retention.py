@@ -104,12 +104,14 @@ def test_what_is_always_kept_is_kept_whatever_the_limits(
 
 @quick
 @given(policies | count_policies, histories(), some_protected)
-def test_a_corrupt_checkpoint_is_kept_only_on_purpose(
+def test_a_corrupt_checkpoint_is_kept_on_purpose_or_until_enough_good_ones_are_newer(
     policy: Retention, history: list[Retained], protected: frozenset[int]
 ) -> None:
     result = plan(policy, history, NOW, protected)
+    good = [c.id for c in history if c.is_on_timeline and not (c.is_corrupt or c.is_savepoint)]
     for c in history:
-        if c.is_corrupt and not (c.is_savepoint or c.is_pinned or c.id in protected):
+        is_superseded = not c.is_on_timeline or sum(id_ > c.id for id_ in good) >= (policy.last or 0)
+        if c.is_corrupt and is_superseded and not (c.is_savepoint or c.is_pinned or c.id in protected):
             assert c.id in result.discard
 
 
@@ -242,8 +244,11 @@ def test_dropping_for_bytes_leaves_no_older_one_behind_a_gap() -> None:
 def test_a_corrupt_checkpoint_is_not_the_newest_and_takes_no_place() -> None:
     history = [*every(HOUR, 3), Retained(id=4, ended_at=NOW, is_corrupt=True)]
     result = plan(Retention(last=2), history, NOW)
-    assert result.keep == {2: "last 2 of 2", 3: "newest completed, last 1 of 2"}
-    assert result.discard == (1, 4)
+    repairable = "corrupt, may be repaired"
+    assert result.keep == {2: "last 2 of 2", 3: "newest completed, last 1 of 2", 4: repairable}
+    assert result.discard == (1,)
+    newer = [*history, *(Retained(id=id_, ended_at=NOW) for id_ in (5, 6))]
+    assert 4 in plan(Retention(last=2), newer, NOW).discard
 
 
 def test_the_newest_validated_checkpoint_outlives_every_count() -> None:
