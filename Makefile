@@ -25,10 +25,10 @@ demo: setup ## checkpoint a pipeline, kill it with -9, bring it back, compare wi
 	@$(RUN)/python -m airflow_provider_ckpt.testing.demo
 
 test: setup ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
-	@$(RUN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-unit: setup ## the quick tests, under a minute
-	@$(RUN)/python -m pytest -n $(JOBS) -m 'not slow' $(ARGS)
+	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
 bench: setup ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)
