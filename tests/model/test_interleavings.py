@@ -90,18 +90,13 @@ SCENARIOS: dict[str, Scenario] = {
         recover(),
     ),
     "a restore finishes or fails the old attempt's commit": (
-        {
-            "trigger": triggers("a"),
-            "agent": agent(with_sink=True),
-            "completer": completes,
-            "restore": restores(with_sink=True),
-        },
-        prepare(completed=1, with_sink=True),
+        {"old driver": commits(2), "completer": completes, "restore": restores(with_sink=True)},
+        prepare(completed=1, with_sink=True, flying=Phase.IN_PROGRESS),
         recover(with_sink=True),
     ),
     "a restore that does not reach the sink leaves its commit to the next driver": (
         {"old driver": commits(2), "restore": restores(with_sink=True, reaches_sink=False), "clock": clock(minutes=3)},
-        prepare(completed=1, with_sink=True, is_committing=True),
+        prepare(completed=1, with_sink=True, flying=Phase.COMMITTING),
         recover(with_sink=True),
     ),
     "a restore against a cleanup": (
@@ -115,7 +110,7 @@ SCENARIOS: dict[str, Scenario] = {
         recover(),
     ),
     "a rewind, and another failure and restore at any moment of it": (
-        {"rewind": restores(to=1), "restore": restores(claim="third"), "clock": clock(minutes=3)},
+        {"rewind": restores(to=1), "restore": restores(claim="third")},
         prepare(completed=2, kept=2),
         recover(),
     ),

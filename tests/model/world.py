@@ -61,12 +61,12 @@ def prepare(
     kept: int = 1,
     with_sink: bool = False,
     rewound_to: int | None = None,
-    is_committing: bool = False,
+    flying: Phase | None = None,
 ) -> Callable[[World], None]:
     """A running attempt with so many completed checkpoints behind it, of which retention keeps so many.
 
     :param rewound_to: a second attempt started from this checkpoint and has completed one of its own.
-    :param is_committing: one more is decided, and its sink has not committed.
+    :param flying: one more is under way: IN_PROGRESS with all acknowledged, or COMMITTING with nothing committed.
     """
 
     def run(world: World) -> None:
@@ -79,13 +79,8 @@ def prepare(
             driver.process(1)
             checkpoint_now(world.context("test"), driver, f"before-{number}")
             world.clock.advance(minutes=5)
-        if is_committing:
-            driver.process(1)
-            flying = world.store.barriers.trigger(request("decided")).checkpoint
-            assert flying is not None
-            driver.capture(flying.ref)
-            driver.acknowledge(flying.ref)
-            complete(world.context("test"), flying.ref)
+        if flying is not None:
+            _leave_in_flight(world, driver, flying)
         if rewound_to is not None:
             options = RestoreOptions(target=Target(id=rewound_to), is_proven_dead=True)
             restore(world.context("rewind"), NAME, options)
@@ -95,6 +90,16 @@ def prepare(
             checkpoint_now(world.context("test"), second, "after the rewind")
 
     return run
+
+
+def _leave_in_flight(world: World, driver: ScriptedPipeline, phase: Phase) -> None:
+    driver.process(1)
+    checkpoint = world.store.barriers.trigger(request("in flight")).checkpoint
+    assert checkpoint is not None
+    driver.capture(checkpoint.ref)
+    driver.acknowledge(checkpoint.ref)
+    if phase is Phase.COMMITTING:
+        complete(world.context("test"), checkpoint.ref)
 
 
 # actors
@@ -162,6 +167,7 @@ def commits(id_: int) -> Program:
     def run(actor: Actor) -> None:
         driver = pipeline_of(actor, "old", with_sink=True)
         driver.attempt = 1
+        actor.wait_until(lambda world: _flying(world, Phase.COMMITTING) is not None)
         driver.commit(Ref(NAME, id_))
 
     return run
