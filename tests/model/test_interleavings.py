@@ -120,7 +120,7 @@ SCENARIOS: dict[str, Scenario] = {
         recover(),
     ),
     "two restores at once": (
-        {"one": restores(claim="one"), "two": restores(claim="two"), "clock": clock(minutes=3)},
+        {"one": restores(claim="one"), "two": restores(claim="two")},
         prepare(completed=1),
         recover(),
     ),
