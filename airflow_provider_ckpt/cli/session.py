@@ -6,8 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from airflow_provider_ckpt.cli.settings import Places, default_actor, places
+from airflow_provider_ckpt.cli.settings import default_actor, places
 from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.places import Places
 from airflow_provider_ckpt.metastore import Metastore, open_metastore
 from airflow_provider_ckpt.protocol.errors import NotFound
 from airflow_provider_ckpt.storage.base import Storage

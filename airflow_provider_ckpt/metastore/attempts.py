@@ -167,25 +167,32 @@ class Attempts:
                 tx.record("attempt.claimed", pipeline, attempt=number, actor=application_id or claim)
             return _read_existing(tx, pipeline, number)
 
+    def declare(self, pipeline: str, number: int, claim: str, graph: Graph) -> None:
+        """Say which queries the attempt has by now; a checkpoint that is triggered later expects them all.
+
+        :raises Fenced: when this driver is not the one any more.
+        """
+        with self._engine.write() as tx:
+            lock_pipeline(tx, pipeline)
+            declared = tx.connection.execute(
+                sa.update(attempts).where(*_is_driver(pipeline, number, claim)).values(graph=graph.to_json())
+            )
+            if declared.rowcount != 1:
+                raise Fenced(f"Attempt {number} of {pipeline} is not this driver's any more: it must end.")
+
+    def look(self, pipeline: str, number: int, claim: str) -> Beat:
+        """What a heartbeat brings back, without beating: reads only, so it can be asked often."""
+        with self._engine.read() as tx:
+            driver = sa.select(sa.exists().where(*_is_driver(pipeline, number, claim)))
+            return _beat(tx, pipeline, is_current=tx.connection.execute(driver).scalar_one())
+
     def heartbeat(self, pipeline: str, number: int, claim: str) -> Beat:
         """Say that the driver lives; learn whether it is still the one, and what is in flight."""
         with self._engine.write() as tx:
             beaten = tx.connection.execute(
-                sa.update(attempts)
-                .where(
-                    _is_attempt(pipeline, number),
-                    attempts.c.claim == claim,
-                    attempts.c.status == AttemptStatus.RUNNING,
-                    guards.actor_is_current(pipeline, number),
-                )
-                .values(heartbeat_at=tx.now_sql)
+                sa.update(attempts).where(*_is_driver(pipeline, number, claim)).values(heartbeat_at=tx.now_sql)
             )
-            is_current = beaten.rowcount == 1
-            return Beat(
-                is_current=is_current,
-                desired_state=read_pipeline(tx, pipeline).desired_state,
-                in_flight=read_in_flight(tx, pipeline) if is_current else None,
-            )
+            return _beat(tx, pipeline, is_current=beaten.rowcount == 1)
 
     def end(self, pipeline: str, number: int, status: AttemptStatus, *, actor: str, failure: str | None = None) -> bool:
         """Note that an attempt has ended; what it had not decided has failed. False when it had ended before."""
@@ -216,6 +223,23 @@ def read_attempt(tx: Tx, pipeline: str, number: int | None) -> Attempt | None:
 def read_graph(tx: Tx, pipeline: str, number: int) -> Graph:
     document = tx.connection.execute(sa.select(attempts.c.graph).where(_is_attempt(pipeline, number))).scalar()
     return graph_from_json(document or [])
+
+
+def _is_driver(pipeline: str, number: int, claim: str) -> list[sa.ColumnElement[bool]]:
+    return [
+        _is_attempt(pipeline, number),
+        attempts.c.claim == claim,
+        attempts.c.status == AttemptStatus.RUNNING,
+        guards.actor_is_current(pipeline, number),
+    ]
+
+
+def _beat(tx: Tx, pipeline: str, *, is_current: bool) -> Beat:
+    return Beat(
+        is_current=is_current,
+        desired_state=read_pipeline(tx, pipeline).desired_state,
+        in_flight=read_in_flight(tx, pipeline) if is_current else None,
+    )
 
 
 def _take_number(tx: Tx, lease: Lease) -> int:

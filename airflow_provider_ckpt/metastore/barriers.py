@@ -10,7 +10,7 @@ from airflow_provider_ckpt.metastore.checkpoints import expire, read_checkpoint,
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
 from airflow_provider_ckpt.metastore.failing import fail_checkpoint
 from airflow_provider_ckpt.metastore.leases import read_lease, revoke
-from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeline
+from airflow_provider_ckpt.metastore.pipelines import bump_revision, desire, lock_pipeline
 from airflow_provider_ckpt.metastore.rows import (
     checkpoint_of,
     cut_of,
@@ -30,6 +30,7 @@ from airflow_provider_ckpt.protocol.records import (
     CaptureOutcome,
     Checkpoint,
     Cut,
+    DesiredState,
     Kind,
     LeaseKind,
     Participant,
@@ -60,6 +61,8 @@ class Barriers:
                 return _skip(tx, request, skip)
             _refuse_taken_name(tx, request)
             _end_deferral(tx, request, seen)
+            if request.then_stop:
+                desire(tx, pipeline.name, DesiredState.STOPPED, actor=request.requested_by, reason=request.reason)
             return _start(tx, request, seen, retry_of=None if last is None else last.ref.id)
 
     def capture(self, ref: Ref, attempt: int, capture: Capture, *, host: str | None = None) -> CaptureOutcome:

@@ -51,8 +51,12 @@ class Pipelines:
     def desire(self, name: str, state: DesiredState, *, actor: str, reason: str = "") -> None:
         with self._engine.write() as tx:
             lock_pipeline(tx, name)
-            tx.connection.execute(sa.update(pipelines).where(pipelines.c.name == name).values(desired_state=state))
-            tx.record(f"pipeline.{state}", name, actor=actor, reason=reason)
+            desire(tx, name, state, actor=actor, reason=reason)
+
+
+def desire(tx: Tx, name: str, state: DesiredState, *, actor: str, reason: str) -> None:
+    tx.connection.execute(sa.update(pipelines).where(pipelines.c.name == name).values(desired_state=state))
+    tx.record(f"pipeline.{state}", name, actor=actor, reason=reason)
 
 
 def insert_pipeline(tx: Tx, name: str, settings: Settings, identity: str) -> bool:

@@ -344,6 +344,8 @@ class TriggerRequest:
     savepoint: str | None = None  # the name of the savepoint that is wanted
     when_due: bool = False  # respect the interval and the minimum pause
     active_cleanup_runs: int = 0  # queued and running cleanup Dag runs, as Airflow counts them
+    is_last: bool = False  # of an attempt that ends: also of a pipeline that is meant to be stopped
+    then_stop: bool = False  # the pipeline is meant to be stopped from now on
 
     def __post_init__(self) -> None:
         if not self.key or not self.requested_by:

@@ -38,7 +38,7 @@ class Skip:
 
 def why_skip(request: TriggerRequest, seen: Situation) -> Skip | None:
     """Why no checkpoint may start now; None when it may."""
-    return _not_running(seen) or _busy(seen) or _not_due(request, seen) or _cleanup_first(request, seen)
+    return _not_running(request, seen) or _busy(seen) or _not_due(request, seen) or _cleanup_first(request, seen)
 
 
 def has_waited_enough(seen: Situation) -> bool:
@@ -47,8 +47,8 @@ def has_waited_enough(seen: Situation) -> bool:
     return since is not None and seen.now - since >= seen.pipeline.settings.max_deferral
 
 
-def _not_running(seen: Situation) -> Skip | None:
-    if seen.pipeline.desired_state is DesiredState.STOPPED:
+def _not_running(request: TriggerRequest, seen: Situation) -> Skip | None:
+    if seen.pipeline.desired_state is DesiredState.STOPPED and not request.is_last:
         return Skip(reason=SkipReason.STOPPED, detail="the pipeline is meant to be stopped")
     if seen.attempt is None or seen.attempt.status is not AttemptStatus.RUNNING:
         status = (

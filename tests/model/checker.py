@@ -15,10 +15,10 @@ world.
 import hashlib
 import io
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import sqlalchemy as sa
 
@@ -32,6 +32,7 @@ from airflow_provider_ckpt.storage.memory import MemoryStorage
 from airflow_provider_ckpt.testing import ManualClock
 
 Row = tuple[object, ...]
+Same = TypeVar("Same", "Progress", "Snapshot")
 
 
 class Suspended(BaseException):
@@ -56,9 +57,9 @@ class Answer:
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Progress:
-    """How far an actor has come."""
+    """How far an actor has come. The search keeps one object of each, so being the same is being equal."""
 
     answers: tuple[Answer, ...] = ()
     digest: bytes = b""
@@ -72,8 +73,10 @@ class Progress:
         return Progress((), b"done", is_done=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
+    """The world at one moment. The search keeps one object of each, so being the same is being equal."""
+
     tables: Mapping[str, tuple[Row, ...]]
     files: Mapping[str, bytes]
     now: datetime
@@ -84,15 +87,17 @@ class Snapshot:
         return [dict(zip(names, row, strict=True)) for row in self.tables[table.name]]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     world: Snapshot
     actors: tuple[Progress, ...]
-    path: tuple[str, ...]  # how it came to this
 
-    @property
-    def key(self) -> bytes:
-        return self.world.digest + b"".join(actor.digest.ljust(20) for actor in self.actors)
+
+class Move(NamedTuple):
+    """What one step of an actor made of it and of the world."""
+
+    progress: Progress
+    world: Snapshot
+    step: str
 
 
 _LOOKS = frozenset({"views.inventory", "pins.of"})  # of cleanups and restores
@@ -266,8 +271,11 @@ class Search:
     quiet: frozenset[str] = frozenset()
     states: int = 0
     steps: int = 0
-    worlds: set[bytes] = field(default_factory=set)
-    _judged: set[tuple[bytes, bytes]] = field(default_factory=set)
+    worlds: set[Snapshot] = field(default_factory=set)
+    _known: dict[tuple[type, bytes], Any] = field(default_factory=dict)
+    _came_from: dict[State, State | None] = field(default_factory=dict)
+    _moves: dict[tuple[Progress, Snapshot], Move | None] = field(default_factory=dict)
+    _judged: set[tuple[Snapshot, Snapshot]] = field(default_factory=set)
     _world: World = field(default_factory=World)
 
     def run(self) -> "Search":
@@ -279,48 +287,61 @@ class Search:
 
     def _explore(self) -> None:
         self.prepare(self._world)
-        first = State(self._world.snapshot(), tuple(Progress() for _ in self.programs), ())
-        seen = {first.key}
+        actors = tuple(self._one_of(Progress(digest=name.encode())) for name in self.programs)
+        first = State(self._one_of(self._world.snapshot()), actors)
+        self._came_from[first] = None
         stack = [first]
         while stack:
             state = stack.pop()
             self.states += 1
             self._recover(state)
             for following in self._following(state):
-                if following.key not in seen:
-                    seen.add(following.key)
+                if following not in self._came_from:
+                    self._came_from[following] = state
                     stack.append(following)
 
-    def _following(self, state: State) -> list[State]:
-        steps = (self._step(state, index, name) for index, name in enumerate(self.programs))
-        return [following for following in steps if following is not None]
+    def _following(self, state: State) -> Iterator[State]:
+        world, actors = state
+        for index, name in enumerate(self.programs):
+            move = self._move(state, index, name)
+            if move is not None:
+                self.steps += 1
+                yield State(move.world, (*actors[:index], move.progress, *actors[index + 1 :]))
 
-    def _step(self, state: State, index: int, name: str) -> State | None:
-        if state.actors[index].is_done:
+    def _move(self, state: State, index: int, name: str) -> Move | None:
+        """What an actor does next depends on what it was answered and on the world, not on how far others have come."""
+        key = (state.actors[index], state.world)
+        if key not in self._moves:
+            self._moves[key] = self._execute(state, index, name)
+        return self._moves[key]
+
+    def _execute(self, state: State, index: int, name: str) -> Move | None:
+        before = state.actors[index]
+        if before.is_done:
             return None
         self._world.reset(state.world)
-        actor = Actor(self._world, name, state.actors[index], self.quiet)
+        actor = Actor(self._world, name, before, self.quiet)
         progress = self._advance(actor, name)
         if progress is None:
             return None
-        self.steps += 1
-        call = (
-            actor.progress.answers[-1].call if len(actor.progress.answers) > len(state.actors[index].answers) else "end"
-        )
-        path = (*state.path, f"{name}: {call}")
-        world = self._world.snapshot()
-        self._judge(world, state.world, path)
-        actors = (*state.actors[:index], progress, *state.actors[index + 1 :])
-        return State(world, actors, path)
+        answers = actor.progress.answers
+        call = answers[-1].call if len(answers) > len(before.answers) else "end"
+        move = Move(self._one_of(progress), self._one_of(self._world.snapshot()), f"{name}: {call}")
+        self._judge(state, move)
+        return move
 
-    def _judge(self, world: Snapshot, before: Snapshot, path: tuple[str, ...]) -> None:
-        if (before.digest, world.digest) in self._judged:
+    def _one_of(self, found: Same) -> Same:
+        same: Same = self._known.setdefault((type(found), found.digest), found)
+        return same
+
+    def _judge(self, state: State, move: Move) -> None:
+        if (state.world, move.world) in self._judged:
             return
-        self._judged.add((before.digest, world.digest))
+        self._judged.add((state.world, move.world))
         try:
-            self.check(self._world, before, world)
+            self.check(self._world, state.world, move.world)
         except (AssertionError, CkptError) as error:
-            self._violated(path, error)
+            self._violated(state, move.step, error)
 
     def _advance(self, actor: Actor, name: str) -> Progress | None:
         try:
@@ -334,18 +355,28 @@ class Search:
         return actor.progress.done()
 
     def _recover(self, state: State) -> None:
-        if self.recover is None or state.world.digest in self.worlds:
+        if self.recover is None or state.world in self.worlds:
             return
-        self.worlds.add(state.world.digest)
+        self.worlds.add(state.world)
         self._world.reset(state.world)
         try:
             self.recover(self._world)
         except (AssertionError, CkptError) as error:
-            self._violated((*state.path, "everybody dies, others recover"), error)
+            self._violated(state, "everybody dies, others recover", error)
 
-    def _violated(self, path: tuple[str, ...], error: Exception) -> NoReturn:
-        way = "\n".join(f"  {number:3} {step}" for number, step in enumerate(path, 1))
+    def _violated(self, state: State, step: str, error: Exception) -> NoReturn:
+        steps = [*self._way_to(state), step]
+        way = "\n".join(f"  {number:3} {step}" for number, step in enumerate(steps, 1))
         raise Violation(f"{type(error).__name__}: {error}\nafter\n{way}") from error
+
+    def _way_to(self, state: State) -> list[str]:
+        steps = []
+        while (before := self._came_from[state]) is not None:
+            mover = next(old for old, new in zip(before.actors, state.actors, strict=True) if old is not new)
+            move = self._moves[mover, before.world]
+            steps.append(move.step if move else "")
+            state = before
+        return steps[::-1]
 
 
 def _tokens(actor: str) -> Callable[[], str]:

@@ -1,0 +1,225 @@
+"""The agent: what a Spark driver does to be checkpointed, restored and fenced."""
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from airflow_provider_ckpt.protocol.codec import Json
+from airflow_provider_ckpt.protocol.errors import Misused, Refused
+from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.spark import plan
+from airflow_provider_ckpt.spark.attachment import Attachment
+from airflow_provider_ckpt.spark.claiming import claim_attempt, write_description
+from airflow_provider_ckpt.spark.conf import AgentConf, read_conf
+from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.queries import Queries, Started
+
+_log = logging.getLogger("airflow_provider_ckpt.spark")
+_ONE_HOST = ("local", "local-cluster")
+
+
+class CheckpointAgent:
+    """Makes the streaming queries of a Spark program one pipeline that can be checkpointed and restored.
+
+    ::
+
+        with CheckpointAgent.from_conf(spark) as ckpt:
+            orders = spark.readStream.schema("k int, v int").json("/data/orders")
+            totals = orders.groupBy("k").sum("v")
+            ckpt.start("totals", totals.writeStream.outputMode("update").foreachBatch(upsert), is_rewindable=True)
+            ckpt.await_termination()
+
+    Guaranteed: a completed checkpoint is a consistent cut over all queries; from it, the pipeline goes on with exactly
+    that state at exactly the next batch. No two drivers run one attempt; a driver that was replaced stops.
+    Not guaranteed: that a sink which knows only batch ids is exact after a rewind (it is refused unless you say
+    `is_rewindable`), and that a source which forgets can be read again.
+    After a restart `from_conf` finds the attempt that a restore has planned, or restores by itself: the dead attempt's
+    tip where it is intact, else the newest checkpoint.
+    """
+
+    def __init__(self, spark: SparkSession, conf: AgentConf, attachment: Attachment | None, queries: Queries) -> None:
+        self._spark = spark
+        self._conf = conf
+        self._attachment = attachment
+        self._queries = queries
+
+    @classmethod
+    def from_conf(cls, spark: SparkSession) -> "CheckpointAgent":
+        """Claim the attempt that Spark's configuration names; without `spark.ckpt.pipeline`, run as plain Spark.
+
+        :raises Refused: when a living driver runs the pipeline, or it is meant to be stopped.
+        :raises LostRace: when another driver has claimed the same attempt.
+        """
+        given = dict(spark.sparkContext.getConf().getAll())
+        conf = read_conf(given.get, frozenset(given))
+        queries = Queries(spark)
+        if conf.pipeline is None:
+            _log.info("spark.ckpt.pipeline is not set: this runs as plain Spark, nothing is checkpointed.")
+            return cls(spark, conf, None, queries)
+        _refuse_distant_sqlite(given.get("spark.master", ""), conf)
+        claimed = claim_attempt(conf, conf.pipeline, spark.sparkContext.applicationId)
+        attachment = Attachment(spark, claimed, queries)
+        attachment.start()
+        return cls(spark, conf, attachment, queries)
+
+    # the queries
+
+    def start(
+        self,
+        name: str,
+        writer: DataStreamWriter,
+        *,
+        reads: str | Iterable[str] = (),
+        writes: str | Iterable[str] = (),
+        output: str | Path | None = None,
+        is_rewindable: bool | None = None,
+    ) -> StreamingQuery:
+        """Start a query as part of the pipeline.
+
+        :param reads: the channels that it reads by `spark.readStream…(ckpt.channel(name))`.
+        :param writes: the channel that it writes by Spark's file sink; its path is set here.
+        :param output: the folder that it writes by Spark's file sink for outside readers, who read `<output>/current`.
+        :param is_rewindable: True when the sink is keyed by data, not by batch ids, so that rows which come again
+            under other batch ids do no harm. Outputs, channels, memory, console and noop are.
+        """
+        check_name("query", name)
+        channels, inputs = _names("channel", writes), _names("channel", reads)
+        path = self._sink_path(name, channels, output)
+        if path is not None:
+            writer = writer.option("path", str(path))
+        writer = writer.queryName(name)
+        if self._attachment is None:
+            return writer.option("checkpointLocation", self.location(name)).start()
+        plan.refuse_deleted_input(name, writer)
+        described = plan.describe(writer)
+        self._attachment.check_fits(name, described)
+        writer = writer.option("checkpointLocation", str(self._folder.location(name)))
+        query = self._launch(name, writer)
+        sink, text = plan.sink_of(query)
+        is_ours = path is not None
+        is_safe = is_ours or plan.is_harmless(sink) if is_rewindable is None else is_rewindable
+        properties: dict[str, Json] = {**described, "sink": text, "sink_kind": sink, "is_rewindable": is_safe}
+        started = Started(
+            name=name,
+            reads=inputs,
+            writes=channels,
+            output=path if output is not None else None,
+            properties=properties,
+            can_harm=not (is_ours or plan.is_harmless(sink)),
+            start_again=writer.start,
+            query=query,
+        )
+        write_description(self._folder, name, properties)
+        self._attachment.add(started)
+        return query
+
+    def location(self, name: str, *, reads: str | Iterable[str] = (), is_rewindable: bool = False) -> str:
+        """The checkpointLocation of a query that the program starts itself, with `queryName(name)`."""
+        check_name("query", name)
+        if self._attachment is None:
+            return str(self._folder.location(name))
+        started = Started(
+            name=name,
+            reads=_names("channel", reads),
+            writes=(),
+            output=None,
+            properties={"is_rewindable": is_rewindable},
+            can_harm=True,
+            start_again=None,
+        )
+        self._attachment.check_known(name)
+        self._attachment.add(started)
+        return str(self._folder.location(name))
+
+    def channel(self, name: str) -> str:
+        """The folder through which one query hands rows to another: a durable channel, of this attempt alone."""
+        folder = self._folder.channel(check_name("channel", name))
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+    # the end
+
+    def await_termination(self) -> None:
+        """Wait until the pipeline has ended, and leave nothing behind that no checkpoint has.
+
+        Queries that end by themselves (`AvailableNow`) and pipelines that are stopped from outside get a last
+        checkpoint.
+
+        :raises Fenced: when a newer attempt has taken over.
+        :raises CkptError: when a query failed; the attempt is recorded as failed.
+        """
+        if self._attachment is None:
+            for query in self._spark.streams.active:
+                query.awaitTermination()
+            return
+        self._attachment.wait()
+
+    def close(self, failure: str | None = None) -> None:
+        """Stop the queries and end the attempt, unless it has ended."""
+        if self._attachment is not None:
+            self._attachment.close(failure)
+
+    def __enter__(self) -> "CheckpointAgent":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(None if error is None else f"{type(error).__name__}: {error}")
+
+    @property
+    def attempt(self) -> int | None:
+        """Which attempt this driver is; None as plain Spark."""
+        return None if self._attachment is None else self._folder.attempt
+
+    # inside
+
+    @property
+    def _folder(self) -> AttemptFolder:
+        if self._attachment is not None:
+            return self._attachment.folder
+        return AttemptFolder(work=self._conf.places.work, pipeline=f"plain-{_safe(self._spark)}", attempt=0)
+
+    def _sink_path(self, name: str, channels: tuple[str, ...], output: str | Path | None) -> Path | None:
+        if len(channels) > 1 or (channels and output is not None):
+            raise Misused(f"Query {name} has one sink: it writes one channel, or one output.")
+        if channels:
+            return self._folder.channel(channels[0])
+        if output is None:
+            return None
+        folder = Output(base=Path(output))
+        return folder.base if self._attachment is None else self._attachment.open_output(name, folder)
+
+    def _launch(self, name: str, writer: DataStreamWriter) -> StreamingQuery:
+        query = writer.start()
+        execution = plan.execution_of(query)
+        if not execution.startswith("MicroBatchExecution") or "RealTime" in execution:
+            query.stop()
+            raise Refused(
+                f"Query {name} runs as {execution}: only micro-batches that are committed one after the other can be "
+                "checkpointed exactly. Remove the continuous or real-time trigger, or asynchronous progress tracking."
+            )
+        return query
+
+
+def _names(what: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    return tuple(check_name(what, name) for name in names)
+
+
+def _safe(spark: SparkSession) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in str(spark.sparkContext.appName))
+
+
+def _refuse_distant_sqlite(master: str, conf: AgentConf) -> None:
+    is_one_host = master.partition("[")[0] in _ONE_HOST
+    if conf.places.metastore_url.startswith("sqlite") and not is_one_host:
+        raise Misused(
+            f"The metastore is a SQLite file and Spark runs on {master}: executors on other hosts could not reach it. "
+            "Use PostgreSQL: set CKPT_METASTORE, or spark.ckpt.metastore.secret, to its URL."
+        )

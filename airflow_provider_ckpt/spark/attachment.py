@@ -1,0 +1,273 @@
+"""A driver's attachment to the store: it beats, answers barriers, notices what ends, and ends the attempt itself.
+
+Three threads: the heart beats and looks, the watch notices silence, and the manager does everything that takes time,
+one thing after the other: a checkpoint, a pause, the end.
+"""
+
+import logging
+import threading
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from airflow_provider_ckpt.metastore import Beat
+from airflow_provider_ckpt.protocol.codec import Json
+from airflow_provider_ckpt.protocol.errors import CkptError, Fenced, Misused, Refused
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.records import (
+    AttemptStatus,
+    Checkpoint,
+    DesiredState,
+    Ref,
+    Triggered,
+    TriggerRequest,
+)
+from airflow_provider_ckpt.spark import plan
+from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
+from airflow_provider_ckpt.spark.claiming import Claimed
+from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.heart import Heart
+from airflow_provider_ckpt.spark.jobs import run_as_tasks
+from airflow_provider_ckpt.spark.queries import Queries, Started
+from airflow_provider_ckpt.spark.streaming.location import Location
+
+_log = logging.getLogger("airflow_provider_ckpt.spark")
+_TICK = 0.1  # seconds
+_SETTLED = 3.0  # seconds
+
+
+class Attachment:
+    """Attaches the queries of one driver to its attempt."""
+
+    def __init__(self, spark: SparkSession, claimed: Claimed, queries: Queries) -> None:
+        self._claimed = claimed
+        self._queries = queries
+        self._store = claimed.context.store
+        self.folder: AttemptFolder = claimed.folder
+        settings = self._store.pipelines.get(claimed.pipeline).settings
+        self._timeout = settings.timeout.total_seconds()
+        self._site = Site(
+            context=claimed.context,
+            folder=claimed.folder,
+            known=claimed.known,
+            run_shares=lambda order, shares: run_as_tasks(spark, order, shares, claimed.conf.tasks),
+            metastore_url=claimed.conf.places.metastore_url,
+            storage_url=claimed.conf.places.storage_url,
+        )
+        self._heart = Heart(
+            self._store,
+            claimed.driver,
+            poll=claimed.conf.poll,
+            ttl=settings.attempt_ttl.total_seconds(),
+            on_beat=self._hear,
+            on_silence=self._silence,
+        )
+        self._manager = threading.Thread(target=self._manage, name="ckpt-manager", daemon=True)
+        self._barrier: Ref | None = None
+        self._answered: set[Ref] = set()
+        self._last_cut: dict[str, int | None] = {}
+        self._added_at = time.monotonic()
+        self._is_fenced = threading.Event()
+        self._is_silent = threading.Event()
+        self._is_to_stop = threading.Event()
+        self._may_finish = threading.Event()
+        self._has_ended = threading.Event()
+        self._failure: CkptError | None = None
+
+    def start(self) -> None:
+        self._heart.start()
+        self._manager.start()
+
+    # the queries
+
+    def check_known(self, name: str) -> None:
+        """A checkpoint knows its queries by name."""
+        known = self._claimed.origin.queries
+        if known and name not in known:
+            raise Refused(
+                f"Attempt {self.folder.attempt} goes on with the queries {', '.join(known)}; this program starts "
+                f"{name!r}. Start it under its old name, or restore from nothing with `ckpt restore "
+                f"{self._claimed.pipeline} --allow-fresh-start`."
+            )
+
+    def check_fits(self, name: str, described: dict[str, Json]) -> None:
+        self.check_known(name)
+        was = self._claimed.origin.described_of(name)
+        if (difference := plan.find_difference(name, was, described)) is not None:
+            raise Refused(difference)
+
+    def open_output(self, query: str, output: Output) -> Path:
+        """This attempt's folder of an output, with everything that was published up to its start."""
+        attempt = self.folder.attempt
+        self._claimed.origin.lay_out_output(self._claimed.context, query, output, attempt)
+        output.point_to(attempt)
+        return output.of(attempt)
+
+    def add(self, started: Started) -> None:
+        self._added_at = time.monotonic()
+        self._queries.add(started)
+        self._store.attempts.declare(*self._claimed.driver, self._queries.graph)
+
+    # the end
+
+    def wait(self) -> None:
+        """Until the attempt has ended, in whichever way."""
+        missing = set(self._claimed.origin.queries) - self._queries.names
+        if missing:
+            raise Refused(
+                f"Attempt {self.folder.attempt} goes on with the queries {', '.join(self._claimed.origin.queries)}; "
+                f"this program has not started {', '.join(sorted(missing))}: their state would be lost."
+            )
+        self._may_finish.set()
+        while not self._has_ended.wait(1.0):  # a wait without end would not hear Ctrl-C
+            pass
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self, failure: str | None) -> None:
+        if not self._has_ended.is_set():
+            self._queries.stop()
+            status = AttemptStatus.STOPPED if failure is None else AttemptStatus.FAILED
+            self._end(status, failure)
+        self._heart.stop()
+        self._manager.join(timeout=10)
+
+    # what the store says
+
+    def _hear(self, beat: Beat) -> None:
+        if not beat.is_current:
+            self._is_fenced.set()
+            return
+        self._is_silent.clear()
+        if beat.desired_state is DesiredState.STOPPED:
+            self._is_to_stop.set()
+        flying = beat.in_flight
+        self._barrier = flying.ref if flying is not None and flying.phase is Phase.TRIGGERED else None
+
+    def _silence(self) -> None:
+        _log.warning(
+            "Attempt %d of %s has not reached the store for too long: queries that could do harm beside a newer "
+            "attempt are paused.",
+            self.folder.attempt,
+            self._claimed.pipeline,
+        )
+        self._is_silent.set()
+        self._queries.pause_harmful()
+
+    # the manager
+
+    def _manage(self) -> None:
+        while not self._has_ended.is_set():
+            try:
+                self._step()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the attempt must not go on unwatched
+                _log.exception("The agent of %s has failed.", self._claimed.pipeline)
+                self._give_up(Misused(f"The agent has failed: {error}"))
+            time.sleep(_TICK)
+
+    def _step(self) -> None:
+        if self._is_fenced.is_set():
+            self._stop_as_fenced()
+        elif (failure := next((each.failure for each in self._queries if each.failure), None)) is not None:
+            self._give_up(Misused(failure))
+        elif self._queries.has_paused and not self._is_silent.is_set():
+            self._resume()
+        elif self._is_to_stop.is_set():
+            self._finish(AttemptStatus.STOPPED)
+        elif self._barrier is not None and self._is_ready():
+            self._answer(self._barrier)
+        elif self._may_finish.is_set() and self._have_all_ended():
+            self._finish(AttemptStatus.FINISHED)
+
+    def _is_ready(self) -> bool:
+        """Every query of the program has started: else a checkpoint would forget the others.
+
+        A program that does not call `await_termination`, as in a notebook, has started all when no more come.
+        """
+        queries = list(self._queries)
+        has_all = set(self._claimed.origin.queries) <= self._queries.names
+        are_all = self._may_finish.is_set() or time.monotonic() - self._added_at > _SETTLED
+        return bool(queries) and has_all and are_all and all(each.query is not None for each in queries)
+
+    def _have_all_ended(self) -> bool:
+        queries = list(self._queries)
+        return all(each.query is not None and not each.is_active and not each.is_paused for each in queries)
+
+    def _answer(self, ref: Ref) -> Checkpoint | None:
+        if ref in self._answered:
+            return None
+        self._answered.add(ref)
+        members = self._queries.members()
+        before = self._committed()
+        checkpoint = Checkpointing(self._site, ref, self._queries.graph, members).run()
+        if checkpoint is not None and checkpoint.phase is Phase.COMPLETED:
+            self._last_cut = before
+            self.folder.forget_older()
+        return checkpoint
+
+    def _committed(self) -> dict[str, int | None]:
+        return {each.name: Location(self.folder.location(each.name)).committed for each in self._queries}
+
+    def _resume(self) -> None:
+        stranded = list(self._queries.resume())
+        if stranded:
+            self._give_up(
+                Misused(f"{', '.join(stranded)} were stopped while the store was not reached; start the driver again.")
+            )
+
+    def _stop_as_fenced(self) -> None:
+        self._queries.stop()
+        self._failure = Fenced(
+            f"Attempt {self.folder.attempt} of {self._claimed.pipeline} was replaced by a newer one: its queries are "
+            "stopped, and nothing of it counts any more."
+        )
+        _log.warning("%s", self._failure)
+        self._has_ended.set()
+
+    def _give_up(self, failure: CkptError) -> None:
+        self._failure = failure
+        self._queries.stop()
+        self._end(AttemptStatus.FAILED, str(failure))
+
+    def _finish(self, status: AttemptStatus) -> None:
+        """The queries have ended, or end now; a last checkpoint keeps all that they have done."""
+        self._queries.stop()
+        if self._barrier is not None and self._is_ready():
+            self._answer(self._barrier)
+        if self._is_ready() and self._committed() != self._last_cut:
+            self._take_last()
+        self._end(status, None)
+
+    def _take_last(self) -> None:
+        give_up = time.monotonic() + self._timeout
+        while time.monotonic() < give_up and not self._is_fenced.is_set():
+            triggered = self._trigger_last()
+            if triggered is not None and triggered.checkpoint is not None:
+                if self._answer(triggered.checkpoint.ref) is None:
+                    continue
+                return
+            time.sleep(1.0)
+        _log.warning("Attempt %d ends without a last checkpoint.", self.folder.attempt)
+
+    def _trigger_last(self) -> Triggered | None:
+        request = TriggerRequest(
+            pipeline=self._claimed.pipeline,
+            key=f"last of attempt {self.folder.attempt} {uuid4().hex}",
+            requested_by=self._claimed.context.actor,
+            reason="the queries have ended",
+            is_last=True,
+        )
+        try:
+            return self._store.barriers.trigger(request)
+        except CkptError as error:
+            _log.warning("%s", error)
+            return None
+
+    def _end(self, status: AttemptStatus, failure: str | None) -> None:
+        try:
+            self._claimed.end(status, failure)
+        except CkptError as error:
+            _log.warning("The end of attempt %d could not be noted: %s", self.folder.attempt, error)
+        self._has_ended.set()

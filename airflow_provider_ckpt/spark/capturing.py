@@ -1,0 +1,217 @@
+"""Capture: the consistent cut of all queries, downstream first, without a pause.
+
+A query's cut is its newest committed batch. One that others read from is captured after its readers: its cut is the
+first committed batch ≥ the newest it had planned by then, because Spark's file sink publishes a batch before it is
+logged as committed. Whatever a reader had consumed, its upstream's cut contains; what lies between is in flight.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from airflow_provider_ckpt.protocol.codec import Json, JsonObject
+from airflow_provider_ckpt.protocol.cut import Graph, upstream_cut
+from airflow_provider_ckpt.protocol.errors import CkptError
+from airflow_provider_ckpt.protocol.records import Consumed, Cut, Participant, ParticipantKind
+from airflow_provider_ckpt.spark.folders import AttemptFolder
+from airflow_provider_ckpt.spark.holding import Held, Holder
+from airflow_provider_ckpt.spark.streaming.location import Location, Piece, Portion, log_offset
+from airflow_provider_ckpt.spark.streaming.logs import Vanished
+from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
+
+_log = logging.getLogger(__name__)
+_TRIES = 5
+_POLL = 0.05  # seconds
+
+
+class Unreached(CkptError):
+    """A query did not come to its cut: it was called off, or the checkpoint has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One query as the agent knows it."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    output: Path | None  # this attempt's folder of an output by Spark's own file sink
+    properties: JsonObject
+    is_active: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPart:
+    participant: str
+    kind: ParticipantKind
+    files: tuple[Held, ...]
+    positions: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A query's cut, and its files, which are safe from now on."""
+
+    cut: Cut
+    parts: tuple[HeldPart, ...]
+    seconds: float
+
+    @property
+    def participants(self) -> tuple[Participant, ...]:
+        return tuple(Participant(name=part.participant, kind=part.kind) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """Where a query is captured; `planned` is set when it has ended in the middle of a batch, which is kept then."""
+
+    batch: int | None
+    planned: int | None = None
+
+    @property
+    def published(self) -> int | None:
+        return self.planned if self.planned is not None else self.batch
+
+
+class Capturing:
+    """Captures the queries of one attempt for one checkpoint."""
+
+    def __init__(self, folder: AttemptFolder, graph: Graph, holder: Holder, is_wanted: Callable[[], bool]) -> None:
+        self._folder = folder
+        self._graph = graph
+        self._holder = holder
+        self._is_wanted = is_wanted
+        self._seen: dict[str, list[frozenset[str]]] = {}  # by channel: what each reader had planned at its cut
+
+    def capture(self, member: Member) -> Captured:
+        """Take the cut of one query and hold its files; a file that vanishes meanwhile means a newer cut.
+
+        :raises Unreached: when it can not be had.
+        """
+        for _ in range(_TRIES):
+            began = time.monotonic()
+            point = self._point(member)
+            try:
+                return self._hold(member, point, began)
+            except Vanished as error:
+                _log.info("%s at batch %s: %s; captured anew", member.name, point.batch, error)
+        raise Unreached(
+            f"{member.name} could not be captured: Spark's maintenance took its files away {_TRIES} times. Raise "
+            "spark.sql.streaming.minBatchesToRetain or spark.sql.streaming.stateStore.maintenanceInterval."
+        )
+
+    def _point(self, member: Member) -> _Point:
+        location = Location(self._folder.location(member.name))
+        if not member.is_active():
+            return _ended(location)
+        if not self._graph.readers_of(self._graph.query(member.name)):
+            return _Point(batch=location.committed)
+        return _Point(batch=self._first_after(member, location, location.planned))
+
+    def _first_after(self, member: Member, location: Location, planned: int | None) -> int | None:
+        while planned is not None:
+            if (batch := upstream_cut(planned, location.commits)) is not None:
+                return batch
+            if not self._is_wanted():
+                raise Unreached(f"{member.name} has not committed batch {planned} in time")
+            if not member.is_active():
+                raise Unreached(f"{member.name} ended before it committed batch {planned}")
+            time.sleep(_POLL)
+        return None
+
+    def _hold(self, member: Member, point: _Point, began: float) -> Captured:
+        location = Location(self._folder.location(member.name))
+        portions = location.needs(point.batch, planned=point.planned)
+        parts = [self._part(member, f"queries/{member.name}", portion) for portion in portions]
+        parts += [self._channel(member, channel, point) for channel in member.writes]
+        if member.output is not None:
+            parts.append(self._output(member, member.output, point))
+        consumed = self._note_what_was_read(member, location, portions)
+        properties: dict[str, Json] = {
+            **member.properties,
+            "root": str(self._folder.root),
+            "committed": point.batch,
+            "output": None if member.output is None else str(member.output),
+        }
+        cut = Cut(query=member.name, batch=point.published, consumed=consumed, properties=properties)
+        return Captured(cut=cut, parts=tuple(parts), seconds=time.monotonic() - began)
+
+    def _part(self, member: Member, prefix: str, portion: Portion) -> HeldPart:
+        files = self._holder.hold(prefix, portion.pieces)
+        return HeldPart(
+            participant=f"{member.name}/{portion.name}", kind=portion.kind, files=files, positions=portion.positions
+        )
+
+    def _output(self, member: Member, output: Path, point: _Point) -> HeldPart:
+        """The log of Spark's own file sink; the data stay where the sink has put them."""
+        log = SinkLog(output)
+        portion = Portion(
+            name="output",
+            kind=ParticipantKind.LOG,
+            pieces=log.upto(point.published),
+            positions={"batch": point.published},
+        )
+        return self._part(member, f"outputs/{member.name}", portion)
+
+    def _channel(self, member: Member, channel: str, point: _Point) -> HeldPart:
+        """The log of a channel, and the data in flight: published, and not yet planned by every reader's cut."""
+        folder = self._folder.channel(channel)
+        log = SinkLog(folder)
+        published = log.published(point.published)
+        in_flight = sorted(path for path in published if not self._is_read_by_all(channel, path))
+        data = [Piece(name=_below(folder, path), source=folder / _below(folder, path)) for path in in_flight]
+        portion = Portion(
+            name=f"channel/{channel}",
+            kind=ParticipantKind.LOG,
+            pieces=(*log.upto(point.published), *data),
+            positions={"batch": point.published, "files_in_flight": len(data)},
+        )
+        return self._part(member, f"channels/{channel}", portion)
+
+    def _is_read_by_all(self, channel: str, path: str) -> bool:
+        readers = self._seen.get(channel, [])
+        return bool(readers) and all(path in seen for seen in readers)
+
+    def _note_what_was_read(
+        self, member: Member, location: Location, portions: Iterable[Portion]
+    ) -> tuple[Consumed, ...]:
+        paths = _planned_paths(location, portions)
+        consumed = []
+        for channel in member.reads:
+            folder = self._folder.channel(channel)
+            mine = frozenset(path for path in paths if path.startswith(f"{folder.as_uri()}/"))
+            self._seen.setdefault(channel, []).append(mine)
+            published = SinkLog(folder).published(SinkLog(folder).newest)
+            newest = max((published[path] for path in mine if path in published), default=None)
+            consumed += [
+                Consumed(channel=channel, writer=writer.name, batch=newest)
+                for writer in self._graph.queries
+                if channel in writer.writes
+            ]
+        return tuple(consumed)
+
+
+def _ended(location: Location) -> _Point:
+    """A query that has ended in the middle of a batch may have published it: then that batch must be the same again."""
+    batch, planned = location.committed, location.planned
+    is_between = planned is not None and (batch is None or planned > batch)
+    return _Point(batch=batch, planned=planned if is_between else None)
+
+
+def _planned_paths(location: Location, portions: Iterable[Portion]) -> frozenset[str]:
+    found: set[str] = set()
+    for portion in portions:
+        upto = log_offset(portion.positions.get("offset"))
+        if portion.kind is ParticipantKind.SOURCE and upto is not None:
+            found |= location.seen(portion.name.removeprefix("source/"), upto)
+    return frozenset(found)
+
+
+def _below(folder: Path, uri: str) -> str:
+    prefix = f"{folder.as_uri()}/"
+    if not uri.startswith(prefix):
+        raise Unreached(f"{folder} names {uri}, which lies elsewhere")
+    return unquote(uri.removeprefix(prefix))

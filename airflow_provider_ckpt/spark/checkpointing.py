@@ -1,0 +1,159 @@
+"""One checkpoint from the agent's side: capture, hold, persist, complete.
+
+Whatever goes wrong with it, the queries run on: the checkpoint fails with a reason, and the next one is taken anew.
+"""
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_ckpt.coordinator.complete import complete
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.errors import CkptError, LostRace, Refused, TryAgain
+from airflow_provider_ckpt.protocol.phases import UNDECIDED, Phase
+from airflow_provider_ckpt.protocol.reasons import FailureReason
+from airflow_provider_ckpt.protocol.records import Capture, CaptureOutcome, Checkpoint, Ref
+from airflow_provider_ckpt.spark.capturing import Captured, Capturing, HeldPart, Member
+from airflow_provider_ckpt.spark.folders import AttemptFolder
+from airflow_provider_ckpt.spark.holding import Holder, Known
+from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, patiently
+
+_log = logging.getLogger(__name__)
+
+RunShares = Callable[[Order, Sequence[Share]], Sequence[str]]  # as Spark tasks; says who was not accepted
+
+
+class _Ended(CkptError):
+    """The checkpoint has ended otherwise: there is nothing more to do for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What stays the same from one checkpoint of an attempt to the next."""
+
+    context: Context
+    folder: AttemptFolder
+    known: Known
+    run_shares: RunShares
+    metastore_url: str
+    storage_url: str
+
+    @property
+    def attempt(self) -> int:
+        return self.folder.attempt
+
+
+class Checkpointing:
+    """Takes one checkpoint of one attempt."""
+
+    def __init__(self, site: Site, ref: Ref, graph: Graph, members: dict[str, Member]) -> None:
+        self._site = site
+        self._ref = ref
+        self._graph = graph
+        self._members = members
+        self._store = site.context.store
+        self._holder = Holder(site.folder.held(ref.id), site.known)
+
+    def run(self) -> Checkpoint | None:
+        """The checkpoint as far as it came; None when it has failed or was called off."""
+        try:
+            return self._take()
+        except _Ended as error:
+            _log.info("%s: %s", self._ref, error)
+        except Exception as error:  # noqa: BLE001 - the pipeline goes on, whatever a checkpoint runs into
+            self._fail(error)
+        finally:
+            self._holder.release()
+        return None
+
+    def _take(self) -> Checkpoint:
+        captured = self._capture_all()
+        order = Order(
+            ref=self._ref,
+            attempt=self._site.attempt,
+            metastore_url=self._site.metastore_url,
+            storage_url=self._site.storage_url,
+        )
+        shares = [_share(part, each) for each in captured for part in each.parts]
+        self._site.run_shares(order, shares)
+        checkpoint = patiently(lambda: complete(self._site.context, self._ref))
+        if checkpoint.phase is Phase.COMPLETED:
+            self.learn(checkpoint)
+        return checkpoint
+
+    def learn(self, checkpoint: Checkpoint) -> None:
+        """The next checkpoint builds on this one."""
+        manifest = load_manifest(self._site.context, checkpoint)
+        self._site.known.learn(manifest, self._holder.identities)
+
+    # capture
+
+    def _capture_all(self) -> list[Captured]:
+        began = time.monotonic()
+        try:
+            return self._capture_in_order()
+        except _BaseGone:
+            _log.info("%s: what it would build on is gone; everything is copied anew", self._ref)
+            self._site.known.forget()
+            return self._capture_in_order()
+        finally:
+            _log.info("%s captured in %.3f s", self._ref, time.monotonic() - began)
+
+    def _capture_in_order(self) -> list[Captured]:
+        capturing = Capturing(self._site.folder, self._graph, self._holder, self._is_wanted)
+        captured = []
+        for name in self._graph.capture_order():
+            each = capturing.capture(self._members[name])
+            self._record(each)
+            captured.append(each)
+        return captured
+
+    def _record(self, captured: Captured) -> None:
+        base = self._site.known.base
+        capture = Capture(cut=captured.cut, participants=captured.participants, bases=() if base is None else (base,))
+        outcome = patiently(
+            lambda: self._store.barriers.capture(self._ref, self._site.attempt, capture, host=platform.node())
+        )
+        match outcome:
+            case CaptureOutcome.BASE_GONE:
+                raise _BaseGone(str(base))
+            case CaptureOutcome.FAILED | CaptureOutcome.FENCED | CaptureOutcome.DUPLICATE:
+                raise _Ended(f"the cut of {captured.cut.query} came to nothing: {outcome}")
+
+    def _is_wanted(self) -> bool:
+        try:
+            checkpoint = self._store.checkpoints.get(self._ref)
+            return checkpoint.phase in UNDECIDED and self._store.checkpoints.now() < checkpoint.deadline
+        except TryAgain:
+            return True
+
+    # ending
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, LostRace | Refused):
+            _log.info("%s: %s", self._ref, error)
+            return
+        _log.warning("%s failed: %s", self._ref, error)
+        actor = f"attempt {self._site.attempt}"
+        try:
+            self._store.checkpoints.fail(self._ref, FailureReason.DECLINED, str(error), actor=actor)
+        except CkptError as again:
+            _log.warning("%s could not be called off and will time out: %s", self._ref, again)
+
+
+class _BaseGone(CkptError):
+    """Retention has let go what the capture would build on."""
+
+
+def _share(part: HeldPart, captured: Captured) -> Share:
+    return Share(
+        participant=part.participant,
+        stored=tuple(file.stored for file in part.files if file.stored is not None),
+        new=tuple(NewFile(name=file.name, source=str(file.source)) for file in part.files if file.stored is None),
+        positions=part.positions,
+        timings={"capture": round(captured.seconds, 6)},
+    )

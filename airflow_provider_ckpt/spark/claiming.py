@@ -1,0 +1,203 @@
+"""Becoming the driver of an attempt: find or plan it, claim it, and lay out where it starts."""
+
+import logging
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
+from airflow_provider_ckpt.metastore import open_metastore
+from airflow_provider_ckpt.protocol.codec import JsonObject, canonical, parse
+from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.errors import Misused, NotFound, Refused
+from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState, Ref, Rung
+from airflow_provider_ckpt.spark.conf import AgentConf
+from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.holding import Known
+from airflow_provider_ckpt.spark.laying_out import (
+    lay_out_checkpoint,
+    lay_out_output,
+    lay_out_tip,
+    stored_output,
+    tip_output,
+)
+from airflow_provider_ckpt.spark.progress import shown_progress
+from airflow_provider_ckpt.spark.tips import tip_is_intact
+from airflow_provider_ckpt.storage.opening import open_storage
+
+_log = logging.getLogger("airflow_provider_ckpt.spark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where an attempt starts: the queries it goes on with, as they were, and their outputs."""
+
+    queries: tuple[str, ...] = ()
+    described: dict[str, JsonObject] | None = None
+    manifest: Manifest | None = None
+    parent: int | None = None
+
+    def lay_out_output(self, context: Context, query: str, output: Output, attempt: int) -> None:
+        """Give this attempt's folder of an output what was published up to its start."""
+        if self.manifest is not None:
+            old = Path(str(self.described_of(query).get("output") or ""))
+            log = stored_output(context, self.manifest, query)
+        elif self.parent is not None:
+            old = output.of(self.parent)
+            log = tip_output(old)
+        else:
+            return
+        lay_out_output(old, output.of(attempt), log)
+
+    def described_of(self, query: str) -> JsonObject:
+        return (self.described or {}).get(query, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """The one driver of an attempt."""
+
+    context: Context
+    conf: AgentConf
+    attempt: Attempt
+    claim: str
+    folder: AttemptFolder
+    origin: Origin
+    known: Known
+
+    @property
+    def pipeline(self) -> str:
+        return self.attempt.pipeline
+
+    @property
+    def driver(self) -> tuple[str, int, str]:
+        return self.pipeline, self.attempt.number, self.claim
+
+    def end(self, status: AttemptStatus, failure: str | None = None) -> bool:
+        return self.context.store.attempts.end(
+            self.pipeline, self.attempt.number, status, actor=self.context.actor, failure=failure
+        )
+
+
+def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claimed:
+    """Plan the next attempt unless one waits, claim it, and lay it out.
+
+    :raises Refused: when the pipeline is meant to be stopped, or a living driver has it.
+    :raises LostRace: when another driver was faster.
+    """
+    store = open_metastore(conf.places.metastore_url)
+    context = Context(store=store, storage=open_storage(conf.places.storage_url), actor=application_id)
+    _refuse_if_stopped(context, pipeline)
+    number = conf.attempt if conf.attempt is not None else _next_attempt(context, conf, pipeline)
+    claim = uuid4().hex
+    attempt = store.attempts.claim(
+        pipeline, number, claim, Graph(()), application_id=application_id, host=platform.node()
+    )
+    folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
+    _log.info("Attempt %d of %s is claimed; it starts from: %s.", number, pipeline, _start_of(attempt))
+    known = Known()
+    try:
+        origin = _lay_out(context, attempt, folder, known)
+    except BaseException as error:
+        store.attempts.end(pipeline, number, AttemptStatus.FAILED, actor=application_id, failure=str(error))
+        raise
+    return Claimed(
+        context=replace(context, actor=f"attempt {number} ({application_id})"),
+        conf=conf,
+        attempt=attempt,
+        claim=claim,
+        folder=folder,
+        origin=origin,
+        known=known,
+    )
+
+
+def _refuse_if_stopped(context: Context, pipeline: str) -> None:
+    if context.store.pipelines.get(pipeline).desired_state is DesiredState.STOPPED:
+        raise Refused(
+            f"Pipeline {pipeline} is meant to be stopped. Say `ckpt pipelines {pipeline} --start`, and start the "
+            "driver again."
+        )
+
+
+def _next_attempt(context: Context, conf: AgentConf, pipeline: str) -> int:
+    """The one that a restore has planned; else this driver restores by itself."""
+    current = context.store.pipelines.get(pipeline).current_attempt
+    if current is not None:
+        attempt = context.store.attempts.get(pipeline, current)
+        if attempt.status is AttemptStatus.PLANNED:
+            return current
+    options = RestoreOptions(is_tip_intact=lambda dead: tip_is_intact(context, conf.places.work, dead))
+    restored = restore(context, pipeline, options, on_wait=_say_what_is_waited_for)
+    return restored.attempt.number
+
+
+def _say_what_is_waited_for(seconds: float) -> None:
+    _log.info("Waiting for the old attempt to end by itself: %.0f s.", seconds)
+
+
+def _start_of(attempt: Attempt) -> str:
+    match attempt.rung:
+        case Rung.CHECKPOINT:
+            return f"checkpoint {attempt.pipeline}/{attempt.restored_from}"
+        case Rung.TIP:
+            return f"the tip of attempt {attempt.parent}"
+        case Rung.FRESH:
+            return "nothing"
+
+
+def _lay_out(context: Context, attempt: Attempt, folder: AttemptFolder, known: Known) -> Origin:
+    if folder.root.exists():
+        raise Misused(f"{folder.root} is there already: another driver of attempt {attempt.number} has made it.")
+    folder.root.mkdir(parents=True)
+    match attempt.rung:
+        case Rung.CHECKPOINT:
+            return _from_checkpoint(context, attempt, folder, known)
+        case Rung.TIP:
+            return _from_tip(context, attempt, folder)
+        case Rung.FRESH:
+            return Origin()
+
+
+def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder, known: Known) -> Origin:
+    if attempt.restored_from is None:
+        raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say which checkpoint it starts from.")
+    checkpoint = context.store.checkpoints.get(Ref(attempt.pipeline, attempt.restored_from))
+    manifest = load_manifest(context, checkpoint)
+    total = sum(file.size for file in manifest.files.values())
+    with shown_progress(f"Laying out {manifest.ref}", total) as on_file:
+        identities = lay_out_checkpoint(context, manifest, folder, on_file)
+    known.learn(manifest, identities)
+    return Origin(
+        queries=tuple(query.name for query in manifest.graph.queries),
+        described={cut.query: cut.properties for cut in manifest.cuts},
+        manifest=manifest,
+    )
+
+
+def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> Origin:
+    if attempt.parent is None:
+        raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say whose tip it starts from.")
+    graph = context.store.attempts.graph(attempt.pipeline, attempt.parent)
+    dead = folder.of(attempt.parent)
+    lay_out_tip(graph, dead, folder)
+    names = tuple(query.name for query in graph.queries)
+    return Origin(
+        queries=names, described={name: read_description(dead, name) for name in names}, parent=attempt.parent
+    )
+
+
+def write_description(folder: AttemptFolder, query: str, document: JsonObject) -> None:
+    """Keep what a query is made of beside its location, for a start from the tip."""
+    file = folder.described(query)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(canonical({"described": document}))
+
+
+def read_description(folder: AttemptFolder, query: str) -> JsonObject:
+    file = folder.described(query)
+    return parse(str(file), file.read_bytes()).object("described") if file.exists() else {}

@@ -1,0 +1,79 @@
+"""Where an attempt works: a folder of its own, so that no older attempt can write into it.
+
+::
+
+    <work>/<pipeline>/<attempt>/queries/<query>       the query's checkpointLocation
+                                channels/<channel>    what one query writes and another reads, by Spark's file sink
+                                described/<query>     what the query is made of
+                                held/<checkpoint>     second names of what a checkpoint is about to copy
+    <output>/attempt-<attempt>, <output>/current      an output of Spark's file sink; `current` leads to the newest
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_provider_ckpt.protocol.errors import Misused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFolder:
+    work: Path
+    pipeline: str
+    attempt: int
+
+    def __post_init__(self) -> None:
+        check_plain(self.work)
+
+    @property
+    def root(self) -> Path:
+        return self.work / self.pipeline / str(self.attempt)
+
+    def location(self, query: str) -> Path:
+        return self.root / "queries" / query
+
+    def channel(self, name: str) -> Path:
+        return self.root / "channels" / name
+
+    def described(self, query: str) -> Path:
+        return self.root / "described" / f"{query}.json"
+
+    def held(self, checkpoint: int) -> Path:
+        return self.root / "held" / str(checkpoint)
+
+    def of(self, attempt: int) -> "AttemptFolder":
+        return AttemptFolder(work=self.work, pipeline=self.pipeline, attempt=attempt)
+
+    def forget_older(self) -> None:
+        """Remove the folders of attempts before this one: nobody starts from them any more."""
+        for folder in (self.work / self.pipeline).glob("[0-9]*"):
+            if folder.name.isdecimal() and int(folder.name) < self.attempt:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A folder that outside readers know, in which every attempt writes into one of its own."""
+
+    base: Path
+
+    def __post_init__(self) -> None:
+        check_plain(self.base)
+
+    def of(self, attempt: int) -> Path:
+        return self.base / f"attempt-{attempt}"
+
+    def point_to(self, attempt: int) -> None:
+        """Make `current` lead to an attempt's folder, at once for all readers."""
+        self.of(attempt).mkdir(parents=True, exist_ok=True)
+        pointer = self.base / f".current-{attempt}"
+        pointer.unlink(missing_ok=True)
+        pointer.symlink_to(self.of(attempt).name)
+        os.replace(pointer, self.base / "current")  # noqa: PTH105 - Path.replace would follow no link either; this says so
+
+
+def check_plain(path: Path) -> None:
+    """Spark writes paths into its logs as URIs, which are compared as texts: only what is written alike is safe."""
+    if not path.is_absolute() or path.as_uri() != f"file://{path}":
+        raise Misused(f"The folder {path} can not be used: give an absolute path of letters, digits and / . _ - only.")

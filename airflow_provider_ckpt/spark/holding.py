@@ -1,0 +1,97 @@
+"""Holding what a cut needs: second names for its files, given at once, so that Spark's maintenance can come and go.
+
+A file that an earlier checkpoint has stored is not held again. Files of a location never change, so a file is known
+again by its inode, size and time: a batch that is run again writes a new file under the old name.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.protocol.records import FileRef, Kind
+from airflow_provider_ckpt.spark.streaming.location import Piece
+from airflow_provider_ckpt.spark.streaming.logs import Vanished
+from airflow_provider_ckpt.storage.local_files import link_or_copy
+
+Identity = tuple[int, int, int]  # inode, size, time of change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A file that is safe from now on: in the storage already, or under a second name."""
+
+    name: str
+    stored: FileRef | None
+    source: Path
+
+
+@dataclass(slots=True)
+class Known:
+    """What lies in the storage already: the newest checkpoint that can be built on, and its files."""
+
+    base: int | None = None
+    files: Mapping[str, tuple[Identity, FileRef]] = field(default_factory=dict)
+
+    def find(self, name: str, identity: Identity) -> FileRef | None:
+        found = self.files.get(name)
+        return found[1] if found is not None and found[0] == identity else None
+
+    def learn(self, manifest: Manifest, identities: Mapping[str, Identity]) -> None:
+        """A completed checkpoint can be built on, unless it is a savepoint: that one owns its copies alone."""
+        if manifest.kind is Kind.SAVEPOINT:
+            return
+        self.base = manifest.ref.id
+        stored = {file.name: file for file in manifest.files.values()}
+        self.files = {name: (identities[name], stored[name]) for name in identities.keys() & stored.keys()}
+
+    def forget(self) -> None:
+        self.base, self.files = None, {}
+
+
+class Holder:
+    """Holds the files of one checkpoint in a folder on the same file system as the locations."""
+
+    def __init__(self, folder: Path, known: Known) -> None:
+        self._folder = folder
+        self._known = known
+        self.identities: dict[str, Identity] = {}
+
+    def hold(self, prefix: str, pieces: Iterable[Piece]) -> tuple[Held, ...]:
+        """:raises Vanished: when one is gone already."""
+        return tuple(self._hold(f"{prefix}/{piece.name}", piece) for piece in pieces)
+
+    def release(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _hold(self, name: str, piece: Piece) -> Held:
+        target = self._folder / name
+        if piece.data is not None:
+            self._make(target, piece.data)
+            return Held(name=name, stored=None, source=target)
+        try:
+            identity = identify(piece.source)
+            stored = self._known.find(name, identity)
+            if stored is None and self.identities.get(name) != identity:
+                self._link(piece.source, target)
+        except FileNotFoundError as error:
+            raise Vanished(f"{piece.source} is gone") from error
+        self.identities[name] = identity
+        return Held(name=name, stored=stored, source=target)
+
+    def _link(self, source: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # of a capture that began before
+        link_or_copy(source, target)
+
+    def _make(self, target: Path, data: bytes) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.write_bytes(data)
+
+
+def identify(file: Path) -> Identity:
+    stat = os.stat(file)  # noqa: PTH116 - for every file of every checkpoint
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

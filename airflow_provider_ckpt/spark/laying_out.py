@@ -1,0 +1,190 @@
+"""Laying out where a new attempt starts: from a checkpoint's manifest alone, or from the dead attempt's tip.
+
+A stored file becomes a second name of itself where the file system allows it, else a download. Files in which Spark
+has written absolute paths are written anew for the new place.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.protocol.codec import Fields
+from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, Refused
+from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.protocol.records import FileRef
+from airflow_provider_ckpt.spark.folders import AttemptFolder
+from airflow_provider_ckpt.spark.holding import Identity, identify
+from airflow_provider_ckpt.spark.relocating import Move, has_paths, relocate
+from airflow_provider_ckpt.spark.streaming import logs
+from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage
+from airflow_provider_ckpt.spark.streaming.location import Location, Piece
+from airflow_provider_ckpt.spark.streaming.sink_log import FOLDER, SinkLog
+from airflow_provider_ckpt.storage.local_files import link_or_copy
+
+_log = logging.getLogger(__name__)
+OnFile = Callable[[int], None]  # its bytes
+
+
+def lay_out_checkpoint(
+    context: Context, manifest: Manifest, folder: AttemptFolder, on_file: OnFile = lambda size: None
+) -> dict[str, Identity]:
+    """Make the new attempt's folder from a manifest; says which of its files are those in the storage."""
+    moves = [(root_of(manifest), folder.root)]
+    present = _laid_out_data(manifest)
+
+    def lay_out(file: FileRef) -> tuple[str, Identity | None]:
+        target = folder.root / file.name
+        if has_paths(file.name):
+            data = relocate(_read(context, manifest, file), moves)
+            _write_new(target, _without_absent(file.name, data, folder, present))
+            identity = None
+        else:
+            context.storage.fetch(manifest.located(file), target)
+            identity = _checked(target, file)
+        on_file(file.size)
+        return file.name, identity
+
+    named = {file.name: file for part in manifest.parts for file in part.files}
+    return {name: identity for name, identity in context.each(lay_out, named.values()) if identity is not None}
+
+
+def root_of(manifest: Manifest) -> Path:
+    """The folder of the attempt that was captured."""
+    return Path(Fields("the manifest's cut", manifest.cuts[0].properties).text("root"))
+
+
+def lay_out_tip(graph: Graph, dead: AttemptFolder, folder: AttemptFolder) -> None:
+    """Make the new attempt's folder from the dead one's: the newest committed batches, and what was planned after."""
+    moves = [(dead.root, folder.root)]
+    for query in graph.queries:
+        for piece in _tip_pieces(dead.location(query.name)):
+            _place(piece, folder.location(query.name) / piece.name, moves)
+        for channel in query.writes:
+            for piece in _channel_pieces(dead.channel(channel)):
+                _place(piece, folder.channel(channel) / piece.name, moves)
+
+
+def find_tip_damage(graph: Graph, dead: AttemptFolder) -> str | None:
+    """Why nothing can start from the dead attempt's own locations; None when they are intact."""
+    try:
+        for query in graph.queries:
+            if not dead.location(query.name).is_dir():
+                return f"{dead.location(query.name)} is not there"
+            pieces = [*_tip_pieces(dead.location(query.name))]
+            for channel in query.writes:
+                pieces += _channel_pieces(dead.channel(channel))
+            damaged = next((why for piece in pieces if (why := _damage_of(piece)) is not None), None)
+            if damaged is not None:
+                return damaged
+    except (CkptError, OSError) as error:
+        return str(error)
+    return None
+
+
+def lay_out_output(old: Path, new: Path, log: Iterable[tuple[str, bytes]]) -> None:
+    """Give a new attempt the output up to its start: the files that the log names, and the log itself.
+
+    :raises Refused: when a published file is gone: the output would be incomplete.
+    """
+    for name, data in log:
+        for line in data.decode().split("\n")[1:]:
+            _take_over(old, new, Path(logs.path_of(old / FOLDER / name, line).removeprefix("file://")))
+        _write_new(new / FOLDER / name, relocate(data, [(old, new)]))
+
+
+def tip_output(old: Path) -> Iterator[tuple[str, bytes]]:
+    """The whole log of a dead attempt's output, with the batch that was published and not committed."""
+    log = SinkLog(old)
+    for piece in log.upto(log.newest):
+        yield piece.source.name, piece.source.read_bytes()
+
+
+def stored_output(context: Context, manifest: Manifest, query: str) -> Iterator[tuple[str, bytes]]:
+    prefix = f"outputs/{query}/{FOLDER}/"
+    for part in manifest.parts:
+        for file in part.files:
+            if file.name.startswith(prefix):
+                yield file.name.removeprefix(prefix), _read(context, manifest, file)
+
+
+# inside
+
+
+def _tip_pieces(root: Path) -> Iterator[Piece]:
+    location = Location(root)
+    batch, planned = location.committed, location.planned
+    is_between = planned is not None and (batch is None or planned > batch)
+    for portion in location.needs(batch, planned=planned if is_between else None):
+        yield from portion.pieces
+
+
+def _channel_pieces(folder: Path) -> Iterator[Piece]:
+    log = SinkLog(folder)
+    yield from log.upto(log.newest)
+    for uri in log.published(log.newest):
+        file = Path(uri.removeprefix("file://"))
+        if file.exists():  # what every reader had planned before an earlier restore was not laid out again
+            yield Piece(name=str(file.relative_to(folder)), source=file)
+
+
+def _damage_of(piece: Piece) -> str | None:
+    if not piece.source.is_file():
+        return f"{piece.source} is gone"
+    return find_damage(piece.source)
+
+
+def _place(piece: Piece, target: Path, moves: Sequence[Move]) -> None:
+    if piece.data is not None or has_paths(f"{target.parent.name}/{target.name}") or has_paths(piece.name):
+        data = piece.data if piece.data is not None else piece.source.read_bytes()
+        _write_new(target, relocate(data, moves))
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    link_or_copy(piece.source, target)
+
+
+def _take_over(old: Path, new: Path, file: Path) -> None:
+    target = new / file.relative_to(old)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        link_or_copy(file, target)
+    except FileExistsError:
+        return
+    except FileNotFoundError as error:
+        raise Refused(
+            f"The output {old} can not be taken over: {file} is gone, and its log says that it was published. Bring "
+            "it back, or restore a checkpoint from before it."
+        ) from error
+
+
+def _laid_out_data(manifest: Manifest) -> frozenset[str]:
+    """The names of all data in flight: channels' logs keep nothing else."""
+    return frozenset(file.name for part in manifest.parts for file in part.files if file.name.startswith("channels/"))
+
+
+def _without_absent(name: str, data: bytes, folder: AttemptFolder, present: frozenset[str]) -> bytes:
+    """A channel's log without what all readers have read: those files are not laid out."""
+    if not name.startswith("channels/"):
+        return data
+    prefix = f"{folder.root.as_uri()}/"
+    lines = data.decode().split("\n")[1:]
+    kept = [line for line in lines if logs.relative_path(Path(name), line, prefix) in present]
+    return logs.write_log(kept)
+
+
+def _read(context: Context, manifest: Manifest, file: FileRef) -> bytes:
+    return context.storage.read(manifest.located(file))
+
+
+def _checked(target: Path, file: FileRef) -> Identity:
+    identity = identify(target)
+    if identity[1] != file.size:
+        raise Corrupt(f"{file.path} has {identity[1]:,} bytes, its manifest says {file.size:,}.")
+    return identity
+
+
+def _write_new(target: Path, data: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        file.write(data)

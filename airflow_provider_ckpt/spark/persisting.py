@@ -1,0 +1,121 @@
+"""What a Spark task does for a checkpoint: makes its participants' files durable, and acknowledges them.
+
+Runs in a Python worker of an executor and needs no pyspark itself. The store and the storage are opened once per
+worker and kept. A store or a storage that does not answer is tried again for a while; a task that Spark runs a second
+time finds its files there already, and its acknowledgements are duplicates: both change nothing.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from airflow_provider_ckpt.metastore import Metastore, open_metastore
+from airflow_provider_ckpt.protocol.codec import JsonObject
+from airflow_provider_ckpt.protocol.errors import OutcomeUnknown, TryAgain
+from airflow_provider_ckpt.protocol.paths import file_path
+from airflow_provider_ckpt.protocol.records import Ack, FileRef, Ref
+from airflow_provider_ckpt.storage.base import Storage
+from airflow_provider_ckpt.storage.opening import open_storage
+
+_PATIENCE = 120.0  # seconds that one call is tried again for
+_FLUSH_EVERY = 1.0  # seconds between two statements of acknowledgements
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One checkpoint, and where its bytes and acknowledgements go. Travels to the executors, is printed nowhere."""
+
+    ref: Ref
+    attempt: int
+    metastore_url: str
+    storage_url: str
+
+    def __repr__(self) -> str:
+        return f"Order({self.ref})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    name: str  # in the layout that a restore makes
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one participant has to make durable; `stored` lies in the storage since an earlier checkpoint."""
+
+    participant: str
+    stored: tuple[FileRef, ...]
+    new: tuple[NewFile, ...]
+    positions: JsonObject
+    timings: dict[str, float]
+
+
+def persist(order: Order, shares: Iterable[Share]) -> Iterator[str]:
+    """Make each share durable and acknowledge it; yields the participants that somebody else was faster with.
+
+    :raises NotFound: when a file is gone: it was not held, and Spark's maintenance took it away.
+    """
+    store, storage = _store(order.metastore_url), _storage(order.storage_url)
+    ready: list[Ack] = []
+    flushed = time.monotonic()
+    for share in shares:
+        ready.append(_make_durable(order, storage, share))
+        if time.monotonic() - flushed > _FLUSH_EVERY:
+            yield from _acknowledge(order, store, ready)
+            ready, flushed = [], time.monotonic()
+    if ready:
+        yield from _acknowledge(order, store, ready)
+
+
+def _make_durable(order: Order, storage: Storage, share: Share) -> Ack:
+    began = time.monotonic()
+    new = tuple(_put(order, storage, file) for file in share.new)
+    return Ack(
+        participant=share.participant,
+        files=(*share.stored, *new),
+        new_bytes=sum(file.size for file in new),
+        positions=share.positions,
+        timings={**share.timings, "copy": round(time.monotonic() - began, 6)},
+    )
+
+
+def _put(order: Order, storage: Storage, file: NewFile) -> FileRef:
+    path = file_path(order.attempt, order.ref.id, file.name)
+    digest = patiently(lambda: storage.put_file(f"{order.ref.pipeline}/{path}", Path(file.source)))
+    return FileRef(path=path, name=file.name, size=digest.size, sha256=digest.sha256)
+
+
+def _acknowledge(order: Order, store: Metastore, acks: list[Ack]) -> list[str]:
+    outcomes = patiently(lambda: store.acks.acknowledge(order.ref, order.attempt, acks, host=platform.node()))
+    return [f"{participant} {outcome}" for participant, outcome in outcomes.items() if outcome != "accepted"]
+
+
+def patiently(call: Callable[[], _Result], patience: float = _PATIENCE) -> _Result:
+    """Try again while nothing answers: writes are create-only and acknowledgements count once, so that is safe."""
+    give_up = time.monotonic() + patience
+    pause = 0.05
+    while True:
+        try:
+            return call()
+        except (TryAgain, OutcomeUnknown):
+            if time.monotonic() + pause > give_up:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+@lru_cache(maxsize=4)
+def _store(url: str) -> Metastore:
+    return open_metastore(url)
+
+
+@lru_cache(maxsize=4)
+def _storage(url: str) -> Storage:
+    return open_storage(url)

@@ -1,0 +1,137 @@
+"""The queries of one driver: how they were started, what they are made of, and whether they run."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from airflow_provider_ckpt.protocol.codec import JsonObject
+from airflow_provider_ckpt.protocol.cut import Graph, Query
+from airflow_provider_ckpt.protocol.errors import Misused
+from airflow_provider_ckpt.spark.capturing import Member
+
+
+@dataclass(slots=True, kw_only=True)
+class Started:
+    """One query; one that its own program starts is found by its name once it runs."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    output: Path | None
+    properties: JsonObject
+    can_harm: bool  # whether an attempt that was replaced must not go on with it
+    start_again: Callable[[], StreamingQuery] | None
+    query: StreamingQuery | None = None
+    is_paused: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        return self.query is not None and self.query.isActive
+
+    @property
+    def failure(self) -> str | None:
+        """Why it ended, when it did not end by itself or by being stopped."""
+        if self.query is None or self.is_paused or self.query.isActive:
+            return None
+        error = self.query.exception()
+        return None if error is None else f"Query {self.name} failed: {_first_lines(str(error))}"
+
+    def stop(self) -> None:
+        if self.query is not None:
+            with suppress(PySparkException):  # it may have failed meanwhile: that is no reason not to stop the others
+                self.query.stop()
+
+
+class Queries:
+    """All of them, by name; safe to use from the agent's threads."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._started: dict[str, Started] = {}
+        self._lock = threading.RLock()
+
+    def add(self, started: Started) -> None:
+        with self._lock:
+            if started.name in self._started:
+                raise Misused(f"There are two queries {started.name!r}: each needs a name of its own.")
+            self._started[started.name] = started
+
+    def __iter__(self) -> Iterator[Started]:
+        with self._lock:
+            self._find_missing()
+            return iter(list(self._started.values()))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._started
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._started)
+
+    @property
+    def graph(self) -> Graph:
+        with self._lock:
+            return Graph(
+                tuple(
+                    Query(name=each.name, reads=frozenset(each.reads), writes=frozenset(each.writes))
+                    for each in self._started.values()
+                )
+            )
+
+    def members(self) -> dict[str, Member]:
+        return {each.name: _member(each) for each in self}
+
+    def stop(self) -> None:
+        for each in self:
+            each.stop()
+
+    def pause_harmful(self) -> list[str]:
+        """Stop what must not go on beside a newer attempt; what writes into this attempt's own folders may."""
+        paused = [each for each in self if each.can_harm and each.is_active]
+        for each in paused:
+            each.is_paused = True
+            each.stop()
+        return [each.name for each in paused]
+
+    def resume(self) -> Iterator[str]:
+        """Go on with what was paused, from where it was; yields those that only their own program can start."""
+        for each in self:
+            if not each.is_paused:
+                continue
+            if each.start_again is None:
+                yield each.name
+                continue
+            each.query = each.start_again()
+            each.is_paused = False
+
+    @property
+    def has_paused(self) -> bool:
+        return any(each.is_paused for each in self._started.values())
+
+    def _find_missing(self) -> None:
+        missing = [each for each in self._started.values() if each.query is None]
+        if missing:
+            running = {query.name: query for query in self._spark.streams.active}
+            for each in missing:
+                each.query = running.get(each.name)
+
+
+def _member(each: Started) -> Member:
+    return Member(
+        name=each.name,
+        reads=each.reads,
+        writes=each.writes,
+        output=each.output,
+        properties=each.properties,
+        is_active=lambda: each.is_active,
+    )
+
+
+def _first_lines(text: str, count: int = 3) -> str:
+    return " ".join(text.strip().splitlines()[:count])

@@ -1,0 +1,77 @@
+"""The log of Spark's own file sink: which files are published, batch by batch.
+
+It lies in the output's folder, `_spark_metadata`, and can not be rewound from itself once it is compacted (a compacted
+entry does not say which batch it came with): so a checkpoint keeps it as it was.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_provider_ckpt.spark.streaming import logs
+from airflow_provider_ckpt.spark.streaming.location import Piece
+from airflow_provider_ckpt.spark.streaming.logs import Vanished
+
+FOLDER = "_spark_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLog:
+    """The log of one output folder."""
+
+    output: Path
+
+    @property
+    def newest(self) -> int | None:
+        return max((each.batch for each in logs.entries(self._folder)), default=None)
+
+    def upto(self, batch: int | None) -> tuple[Piece, ...]:
+        """The files of the log that tell what was published up to a batch.
+
+        :raises Vanished: when Spark has compacted them away.
+        """
+        last = self._last(batch)
+        if last is None:
+            return ()
+        return tuple(
+            Piece(name=f"{FOLDER}/{file.name}", source=self._folder / file.name)
+            for file in logs.log_files(self._folder, last)
+        )
+
+    def published(self, batch: int | None) -> dict[str, int]:
+        """Every published path up to a batch, with the batch it came with, as far as that can be told.
+
+        A path that only a compacted file names has that file's batch: it came with it or before.
+
+        :raises Vanished: when Spark has compacted away what tells it.
+        """
+        last = self._last(batch)
+        if last is None:
+            return {}
+        found: dict[str, int] = {}
+        for file in logs.log_files(self._folder, last):
+            for line in logs.log_lines(self._folder / file.name):
+                found.setdefault(logs.path_of(self._folder / file.name, line), file.batch)
+        return found | self._told_apart(last)
+
+    def _told_apart(self, last: int) -> dict[str, int]:
+        """What the files of single batches say that compaction has not yet removed."""
+        single = [each for each in logs.entries(self._folder) if not each.is_compact and each.batch <= last]
+        found = {}
+        for each in single:
+            file = self._folder / each.name
+            found.update({logs.path_of(file, line): each.batch for line in logs.log_lines(file)})
+        return found
+
+    def _last(self, batch: int | None) -> int | None:
+        """The newest entry ≤ batch: a batch without a row may have left none, unless compaction has taken it away."""
+        if batch is None:
+            return None
+        there = logs.entries(self._folder)
+        newest = max((each.batch for each in there if each.batch <= batch), default=None)
+        if newest != batch and any(each.is_compact and each.batch > batch for each in there):
+            raise Vanished(f"{self._folder}/{batch} is gone")
+        return newest
+
+    @property
+    def _folder(self) -> Path:
+        return self.output / FOLDER

@@ -1,0 +1,139 @@
+"""Every kind of stateful operator on every state store, as one pipeline; run by tests in a process of its own.
+
+Every batch reads one file, so that batches are the same in every run; what a batch gives is written under its number.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from airflow_provider_ckpt.spark import CheckpointAgent
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STORES: dict[str, dict[str, str]] = {
+    "hdfs": {},
+    "rocksdb": {PROVIDER: ROCKSDB},
+    "changelog": {PROVIDER: ROCKSDB, CHANGELOG: "true"},
+    "format2": {PROVIDER: ROCKSDB, CHANGELOG: "true", FORMAT: "2"},
+}
+
+
+class _Sums(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._sum = handle.getValueState("sum", "sum long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        total = self._sum.get()[0] if self._sum.exists() else 0
+        for each in rows:
+            total += int(each.v.sum()) if isinstance(each, pd.DataFrame) else each.v
+        self._sum.update((total,))
+        yield self.row(key[0], total)
+
+    def row(self, key: int, total: int) -> Any:
+        return Row(k=key, s=total)
+
+    def close(self) -> None:
+        pass
+
+
+class _PandasSums(_Sums):
+    def row(self, key: int, total: int) -> Any:
+        return pd.DataFrame({"k": [key], "s": [total]})
+
+
+def _sums(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    total = (state.get[0] if state.exists else 0) + sum(int(frame.v.sum()) for frame in frames)
+    state.update((total,))
+    yield pd.DataFrame({"k": [key[0]], "s": [total]})
+
+
+def aggregation(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.groupBy("k").agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+
+
+def window(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.withWatermark("t", "20 seconds").groupBy(F.window("t", "30 seconds"), "k").agg(F.sum("v").alias("s"))
+
+
+def duplicates(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.withWatermark("t", "10 minutes").dropDuplicates(["k", "u"]).select("k", "u")
+
+
+def join(rows: DataFrame, others: DataFrame) -> DataFrame:
+    left = rows.withWatermark("t", "10 minutes").alias("a")
+    right = others.withWatermark("t", "10 minutes").alias("b")
+    on = F.expr("a.k = b.k and a.v = b.v + 100 and b.t between a.t - interval 5 minutes and a.t + interval 5 minutes")
+    return left.join(right, on).select("a.k", "a.v", F.col("b.v").alias("w"))
+
+
+def pandas_state(rows: DataFrame, _: DataFrame) -> DataFrame:
+    grouped = rows.groupBy("k")
+    return grouped.applyInPandasWithState(_sums, "k int, s long", "s long", "update", GroupStateTimeout.NoTimeout)
+
+
+def processor(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.groupBy("k").transformWithState(_Sums(), "k int, s long", "Update", "None")
+
+
+def pandas_processor(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.groupBy("k").transformWithStateInPandas(_PandasSums(), "k int, s long", "Update", "None")
+
+
+Operator = Callable[[DataFrame, DataFrame], DataFrame]
+CASES: list[tuple[Operator, str, str]] = [
+    *((aggregation, store, "update") for store in STORES),
+    *((join, store, "append") for store in STORES),
+    (window, "hdfs", "append"),
+    (duplicates, "changelog", "append"),
+    (pandas_state, "rocksdb", "update"),
+    (processor, "rocksdb", "update"),
+    (pandas_processor, "format2", "update"),
+]
+
+
+def main(source: str, out: str) -> None:
+    spark = SparkSession.builder.getOrCreate()
+    with CheckpointAgent.from_conf(spark) as ckpt:
+        for operator, store, mode in CASES:
+            name = f"{operator.__name__}-{store}"
+            for key, value in STORES[store].items():
+                spark.conf.set(key, value)
+            result = operator(_read(spark, source), _read(spark, source))
+            ckpt.start(name, _write(result, mode, Path(out) / name), is_rewindable=True)
+            for key in STORES[store]:
+                spark.conf.unset(key)
+        ckpt.await_termination()
+
+
+def _read(spark: SparkSession, source: str) -> DataFrame:
+    reader = spark.readStream.schema("k int, v int, u int, t timestamp").option("maxFilesPerTrigger", 1)
+    return reader.json(source)
+
+
+def _write(rows: DataFrame, mode: str, folder: Path) -> DataStreamWriter:
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        lines = sorted(json.dumps(row.asDict(recursive=True), default=str, sort_keys=True) for row in batch.collect())
+        partial = folder / f".{number}.{time.monotonic_ns()}"
+        partial.write_text("\n".join(lines))
+        partial.rename(folder / str(number))
+
+    return rows.writeStream.outputMode(mode).foreachBatch(write).trigger(availableNow=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,214 @@
+"""A stage for real drivers: a store, a storage and a work folder, and Spark programs in processes of their own."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.follow import follow
+from airflow_provider_ckpt.coordinator.restore import Restored, RestoreOptions, restore
+from airflow_provider_ckpt.metastore import Metastore, open_metastore
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, TriggerRequest
+from airflow_provider_ckpt.protocol.recovery import Target
+from airflow_provider_ckpt.protocol.settings import Settings
+from airflow_provider_ckpt.storage.opening import open_storage
+
+NAME = "orders"
+PROGRAMS = Path(__file__).parent / "programs"
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "3s",
+    "spark.log.level": "WARN",
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+@dataclass
+class Driver:
+    """A Spark program in its own process group."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """kill -9, the JVM and the Python workers as well."""
+        with_group(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def freeze(self) -> None:
+        with_group(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        with_group(self.process.pid, signal.SIGCONT)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wait(self, timeout: float = 240) -> int:
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The driver still runs. Its log:\n{self.said()}") from None
+
+    def said(self) -> str:
+        return self.log.read_text()[-6000:]
+
+
+def with_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+@dataclass
+class Stage:
+    folder: Path
+    url: str
+    storage_url: str
+    settings: Settings = field(default_factory=Settings)
+    master: str = "local[2]"
+    drivers: list[Driver] = field(default_factory=list)
+    store: Metastore = field(init=False)
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = open_metastore(self.url)
+        self.context = Context(store=self.store, storage=open_storage(self.storage_url), actor="tester")
+        self.store.pipelines.create(NAME, self.settings, identity="test", actor="tester")
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    def attempt_folder(self, attempt: int) -> Path:
+        return self.work / NAME / str(attempt)
+
+    def start(
+        self, program: str, *arguments: object, conf: Mapping[str, str] | None = None, is_plain: bool = False
+    ) -> Driver:
+        """Start a program of `programs/`; plain means without a pipeline."""
+        told = {} if is_plain else {"spark.ckpt.pipeline": NAME, "spark.ckpt.storage": self.storage_url}
+        told |= {"spark.ckpt.work": str(self.work), **QUIET, **(conf or {})}
+        options = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in told.items())
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": f"--master {self.master} {options} pyspark-shell",
+            "CKPT_METASTORE": self.url,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        log = self.folder / f"driver-{len(self.drivers)}.log"
+        command = [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        driver = Driver(process, log)
+        self.drivers.append(driver)
+        return driver
+
+    def close(self) -> None:
+        for driver in self.drivers:
+            driver.thaw()
+            driver.kill()
+        self.store.close()
+
+    # the store
+
+    def attempt(self) -> Attempt | None:
+        number = self.store.pipelines.get(NAME).current_attempt
+        return None if number is None else self.store.attempts.get(NAME, number)
+
+    def committed(self, query: str, attempt: int = 1) -> int:
+        """The newest batch that a query has committed; -1 before the first."""
+        folder = self.attempt_folder(attempt) / "queries" / query / "commits"
+        return max((int(each.name) for each in folder.glob("[0-9]*")), default=-1)
+
+    def until(self, condition: Callable[[], object], driver: Driver | None = None, timeout: float = 180) -> None:
+        give_up = time.monotonic() + timeout
+        while not condition():
+            said = "" if driver is None else driver.said()
+            assert time.monotonic() < give_up, f"It did not come to that in {timeout} s.\n{said}"
+            assert driver is None or not driver.has_ended, f"The driver has ended.\n{said}"
+            time.sleep(0.05)
+
+    def running(self, driver: Driver) -> Attempt:
+        self.until(lambda: (a := self.attempt()) is not None and a.status is AttemptStatus.RUNNING, driver)
+        attempt = self.attempt()
+        assert attempt is not None
+        return attempt
+
+    def trigger(self, *, savepoint: str | None = None) -> Checkpoint:
+        request = TriggerRequest(
+            pipeline=NAME, key=f"k{time.monotonic_ns()}", requested_by="tester", savepoint=savepoint
+        )
+        triggered = self.store.barriers.trigger(request)
+        assert triggered.checkpoint is not None, triggered.detail
+        return triggered.checkpoint
+
+    def checkpoint(self, driver: Driver, *, savepoint: str | None = None, timeout: float = 120) -> Checkpoint:
+        """Take one and see it completed."""
+        ended = follow(self.context, self.trigger(savepoint=savepoint).ref, timeout=timeout)
+        assert ended.phase is Phase.COMPLETED, f"{ended.phase}: {ended.failure}\n{driver.said()}"
+        return ended
+
+    def restore(self, *, to: int | None = None, is_rewind: bool = True) -> Restored:
+        options = RestoreOptions(target=Target(id=to, rewind=is_rewind and to is None), is_proven_dead=True)
+        return restore(self.context, NAME, options)
+
+    def delete_work(self, attempt: int) -> None:
+        shutil.rmtree(self.attempt_folder(attempt))
+
+
+def feed(folder: Path, files: int, rows: int = 40, start: int = 0) -> None:
+    """Input files in a known order: each is one batch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(start, start + files):
+        partial = folder / f".{number}"
+        partial.write_text("\n".join(json.dumps(row) for row in _rows(number, rows)))
+        os.utime(partial, (1_700_000_000 + number, 1_700_000_000 + number))
+        partial.rename(folder / f"{number:05}.json")
+
+
+def _rows(file: int, rows: int) -> Iterator[dict[str, object]]:
+    for row in range(rows):
+        seconds = file * 15 + row % 15
+        yield {
+            "k": row % 7,
+            "v": file * 50 + row,
+            "u": (file * 31 + row) % 60,
+            "t": f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}Z",
+        }
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    """What every batch of every query has written."""
+    return {
+        str(file.relative_to(folder)): file.read_text()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not file.name.startswith(".")
+    }
+
+
+@contextmanager
+def staged(stage: Stage) -> Iterator[Stage]:
+    try:
+        yield stage
+    finally:
+        stage.close()

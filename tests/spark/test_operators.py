@@ -1,0 +1,34 @@
+"""Every stateful operator and every state store: killed under load, location deleted, restored, identical."""
+
+import pytest
+
+from airflow_provider_ckpt.protocol.records import Rung
+from tests.spark.stage import Stage, feed, outputs
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+FILES = 10
+
+
+def test_what_is_killed_and_restored_without_its_location_ends_like_an_undisturbed_run(stage: Stage) -> None:
+    source, truth, out = (stage.folder / name for name in ("source", "truth", "out"))
+    feed(source, FILES)
+    plain = stage.start("matrix", source, truth, is_plain=True)
+
+    driver = stage.start("matrix", source, out)
+    stage.running(driver)
+    queries = stage.attempt_folder(1) / "queries"
+    stage.until(lambda: len(list(queries.glob("*/commits/2"))) >= 13, driver)
+    checkpoint = stage.checkpoint(driver)
+    driver.kill()
+    stage.delete_work(1)
+
+    restored = stage.restore()
+    assert restored.choice.rung is Rung.CHECKPOINT
+    again = stage.start("matrix", source, out)
+    assert again.wait() == 0, again.said()
+    assert plain.wait() == 0, plain.said()
+
+    cuts = stage.store.barriers.cuts(checkpoint.ref)
+    assert len(cuts) == 13
+    assert all(cut.batch is not None and cut.batch < FILES - 1 for cut in cuts.values()), "it was not under load"
+    assert outputs(out) == outputs(truth)
