@@ -301,7 +301,7 @@ class Search:
                     stack.append(following)
 
     def _following(self, state: State) -> Iterator[State]:
-        world, actors = state
+        actors = state.actors
         for index, name in enumerate(self.programs):
             move = self._move(state, index, name)
             if move is not None:

@@ -31,6 +31,7 @@ QUIET = {
     "spark.driver.memory": "1g",
     "spark.sql.streaming.stateStore.maintenanceInterval": "3s",
     "spark.log.level": "WARN",
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.scheduler.mode": "FAIR",
 }
 

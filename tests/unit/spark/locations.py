@@ -27,9 +27,9 @@ class LocationOnDisk:
 
     # the logs
 
-    def plan(self, batch: int, *offsets: Json | None, version: str = "v1") -> None:
+    def plan(self, batch: int, *offsets: Json, version: str = "v1") -> None:
         """offsets/<batch>; None is a source that has nothing yet."""
-        head = {"batchWatermarkMs": 0, "batchTimestampMs": 1794813644839, "conf": CONF}
+        head: dict[str, Json] = {"batchWatermarkMs": 0, "batchTimestampMs": 1794813644839, "conf": CONF}
         lines = ["-" if offset is None else text_of(offset) for offset in offsets]
         if version == "v2":
             lines = [f"{number}:{line}" for number, line in enumerate(lines)]
