@@ -1,4 +1,4 @@
-# `make help` lists everything. Nothing but Python 3.11+ is needed: the rest is set up in .venv.
+# `make help` lists everything. Nothing but Python 3.11+ and Java 17+ is needed: the rest is set up in .venv.
 PYTHON ?= python3
 VENV   ?= .venv
 RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit bench check fmt constraints clean
+.PHONY: help setup java demo test test-unit bench check fmt constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,21 +16,25 @@ setup: $(READY) ## make .venv with everything that development needs
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer, or say PYTHON=/path/to/python."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is `$(PYTHON) --version 2>&1`: Python 3.11 or newer is needed; say PYTHON=/path/to/python."; exit 1; }
-	@echo "Setting up $(VENV): about 90 packages are downloaded once."
+	@echo "Setting up $(VENV): about 100 packages are downloaded once (Spark is large: 500 MB)."
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) can not make virtual environments: install its venv package (python3-venv on Debian)."; exit 1; }
-	@$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,dev]'
+	@$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,spark,dev]'
 	@touch $@
 
-demo: setup ## checkpoint a pipeline, kill it with -9, bring it back, compare with the truth
+java:
+	@found=`"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'`; \
+	  test "$${found:-0}" -ge 17 || { echo "Spark needs Java 17 or newer, found: $${found:-none}. Install one (openjdk-17-jre-headless on Debian), or set JAVA_HOME to it."; exit 1; }
+
+demo: setup java ## checkpoint a pipeline, kill it with -9, bring it back, compare with the truth
 	@$(RUN)/python -m airflow_provider_ckpt.testing.demo
 
-test: setup ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
+test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
 	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-unit: setup ## the quick tests, under a minute
 	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
-bench: setup ## speed and memory, as ratios against something real in the same run
+bench: setup java ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)
 
 check: setup ## format, lint, types, bands
@@ -45,7 +49,7 @@ fmt: setup ## put the code into shape
 
 constraints: ## resolve the newest versions anew and pin them in constraints.txt
 	@rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
-	@.constraints-venv/bin/python -m pip install --quiet '.[postgres,dev]'
+	@.constraints-venv/bin/python -m pip install --quiet '.[postgres,spark,dev]'
 	@{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/python -m pip freeze --exclude airflow-provider-ckpt; } > constraints.new
 	@mv constraints.new constraints.txt && rm -rf .constraints-venv && git diff --stat constraints.txt
 

@@ -16,6 +16,7 @@ _REF = "PIPELINE/ID or PIPELINE/SAVEPOINT-NAME"
 _ENVIRONMENT = """environment:
   CKPT_METASTORE  the SQLAlchemy URL of the metastore (the only place for one with a password)
   CKPT_STORAGE    where the bytes are: a path, file:///path or s3://bucket/prefix
+  CKPT_WORK       where running pipelines have their checkpointLocations (default: work in CKPT_HOME)
   CKPT_HOME       the folder of the embedded metastore and storage, where nothing else is set (default: ~/.ckpt)
 """
 
@@ -116,6 +117,16 @@ def _add_triggering(parser: argparse.ArgumentParser) -> None:
     _add_reason(parser)
 
 
+def _add_stop(group: "Group[argparse.ArgumentParser]") -> None:
+    parser = _add(group, "stop", "stop:stop", "stop a running pipeline after a last checkpoint; nobody restarts it")
+    parser.add_argument("pipeline", metavar="PIPELINE")
+    parser.add_argument("--savepoint", metavar="NAME", help="make the last checkpoint a savepoint of this name")
+    wait = parser.add_mutually_exclusive_group()
+    wait.add_argument("--wait", type=seconds, default=600.0, metavar="SECONDS", help="at most (default: 600)")
+    wait.add_argument("--no-wait", action="store_true", help="only say so to the driver")
+    _add_reason(parser)
+
+
 def _add_abort(group: "Group[argparse.ArgumentParser]") -> None:
     parser = _add(group, "abort", "ending:abort", "call a checkpoint off that is not decided yet")
     parser.add_argument("ref", metavar="REF", help=_REF)
@@ -213,6 +224,7 @@ _COMMANDS = (
     _add_show,
     _add_trigger,
     _add_savepoint,
+    _add_stop,
     _add_abort,
     _add_resolve,
     _add_pins,

@@ -7,8 +7,8 @@ is chosen by what the store, the targets' own markers and the bytes say, and the
 that claims it starts there. A restore that dies on the way has cost a number.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from airflow_provider_ckpt.coordinator.commit import Committer, commit
@@ -19,10 +19,10 @@ from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.verify import OnBytes, inspect, verify
 from airflow_provider_ckpt.metastore import Start
 from airflow_provider_ckpt.metastore.leases import restore_owner
-from airflow_provider_ckpt.protocol.errors import NotFound, Refused
+from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, Lease, Ref, Rung
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, Cut, Lease, Ref, Rung
 from airflow_provider_ckpt.protocol.recovery import (
     Candidate,
     Choice,
@@ -82,7 +82,7 @@ def restore(
     if not options.take_over and not options.is_proven_dead:
         _refuse_if_alive(context, pipeline)
     check_storage(context, pipeline)
-    _Ladder(context, pipeline, options).choose()
+    _Ladder(context, pipeline, options).choose()  # refused here, nothing has happened yet
     lease = context.store.leases.acquire_restore(pipeline, owner=context.actor, token=context.new_token())
     try:
         return _Restore(context, lease, options, on_bytes, on_wait).run()
@@ -127,6 +127,9 @@ class _Ladder:
         self._retained = self._inventory.retained
 
     def choose(self) -> Choice:
+        return self._price_sinks(self._climb_ladder())
+
+    def _climb_ladder(self) -> Choice:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
             return Choice(rung=Rung.FRESH, checkpoint=None, price=Price(replay=timedelta(0)))
         if (committing := self._committing()) is not None and not self._is_tip_usable():
@@ -182,6 +185,34 @@ class _Ladder:
             )
         price = Price(replay=max(self._inventory.now - checkpoint.triggered_at, timedelta(0)))
         return Choice(rung=Rung.CHECKPOINT, checkpoint=checkpoint, price=price)
+
+    def _price_sinks(self, choice: Choice) -> Choice:
+        """A sink that knows batches by their number only is broken by a rewind: batch N+1 is another one then."""
+        if choice.checkpoint is None:
+            return choice
+        ref = choice.checkpoint.ref
+        cuts = self._cuts_of(choice.checkpoint)
+        broken = [f"{cut.query}/sink" for cut in cuts if cut.properties.get("is_rewindable") is False]
+        refused = [sink for sink in broken if sink not in self._options.policy.accept_duplicates]
+        if refused:
+            raise Refused(
+                f"Checkpoint {ref} can not be restored: a rewind would break {refused[0]}, which may know batches by "
+                "their number alone, and would skip or double rows. If it is keyed by data, let the program say "
+                "is_rewindable=True; write by `output=` instead; or accept it with "
+                f"--accept-duplicates {refused[0]}."
+            )
+        duplicated = tuple(dict.fromkeys((*choice.price.duplicated, *broken)))
+        return replace(choice, price=replace(choice.price, duplicated=duplicated))
+
+    def _cuts_of(self, checkpoint: Checkpoint) -> Collection[Cut]:
+        """From the store; after a rebuild only the manifest has them, and one that is damaged is judged later."""
+        known = self._context.store.barriers.cuts(checkpoint.ref)
+        if known:
+            return known.values()
+        try:
+            return load_manifest(self._context, checkpoint).cuts
+        except Corrupt:
+            return ()
 
     def _candidate(self, checkpoint: Checkpoint) -> Candidate:
         on_timeline = self._timeline.holds(checkpoint.attempt, checkpoint.ref.id)

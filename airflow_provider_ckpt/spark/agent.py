@@ -14,9 +14,10 @@ from airflow_provider_ckpt.protocol.errors import Misused, Refused
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.spark import plan
 from airflow_provider_ckpt.spark.attachment import Attachment
-from airflow_provider_ckpt.spark.claiming import claim_attempt, write_description
+from airflow_provider_ckpt.spark.claiming import claim_attempt
 from airflow_provider_ckpt.spark.conf import AgentConf, read_conf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.notes import write_description
 from airflow_provider_ckpt.spark.queries import Queries, Started
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
@@ -102,6 +103,12 @@ class CheckpointAgent:
         query = self._launch(name, writer)
         sink, text = plan.sink_of(query)
         is_ours = path is not None
+        if sink == "FileStreamSink" and is_rewindable and not is_ours:
+            query.stop()
+            raise Refused(
+                f"Query {name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
+                "has seen there, and lose rows. Start it with output=… instead of the option path."
+            )
         is_safe = is_ours or plan.is_harmless(sink) if is_rewindable is None else is_rewindable
         properties: dict[str, Json] = {**described, "sink": text, "sink_kind": sink, "is_rewindable": is_safe}
         started = Started(

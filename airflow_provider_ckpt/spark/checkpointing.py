@@ -20,6 +20,7 @@ from airflow_provider_ckpt.protocol.records import Capture, CaptureOutcome, Chec
 from airflow_provider_ckpt.spark.capturing import Captured, Capturing, HeldPart, Member
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.holding import Holder, Known
+from airflow_provider_ckpt.spark.notes import write_known
 from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, patiently
 
 _log = logging.getLogger(__name__)
@@ -86,9 +87,14 @@ class Checkpointing:
         return checkpoint
 
     def learn(self, checkpoint: Checkpoint) -> None:
-        """The next checkpoint builds on this one."""
-        manifest = load_manifest(self._site.context, checkpoint)
-        self._site.known.learn(manifest, self._holder.identities)
+        """The next checkpoint builds on this one; on an older one, when this one can not be read back now."""
+        try:
+            manifest = patiently(lambda: load_manifest(self._site.context, checkpoint))
+        except CkptError as error:
+            _log.warning("%s is complete, and the next one builds on an older one: %s", self._ref, error)
+        else:
+            self._site.known.learn(manifest, self._holder.identities)
+        write_known(self._site.folder, self._site.known)
 
     # capture
 

@@ -10,7 +10,7 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
 from airflow_provider_ckpt.metastore import open_metastore
-from airflow_provider_ckpt.protocol.codec import JsonObject, canonical, parse
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph
 from airflow_provider_ckpt.protocol.errors import Misused, NotFound, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
@@ -25,6 +25,7 @@ from airflow_provider_ckpt.spark.laying_out import (
     stored_output,
     tip_output,
 )
+from airflow_provider_ckpt.spark.notes import read_description, read_known
 from airflow_provider_ckpt.spark.progress import shown_progress
 from airflow_provider_ckpt.spark.tips import tip_is_intact
 from airflow_provider_ckpt.storage.opening import open_storage
@@ -99,9 +100,8 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
     )
     folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
     _log.info("Attempt %d of %s is claimed; it starts from: %s.", number, pipeline, _start_of(attempt))
-    known = Known()
     try:
-        origin = _lay_out(context, attempt, folder, known)
+        origin, known = _lay_out(context, attempt, folder)
     except BaseException as error:
         store.attempts.end(pipeline, number, AttemptStatus.FAILED, actor=application_id, failure=str(error))
         raise
@@ -150,20 +150,20 @@ def _start_of(attempt: Attempt) -> str:
             return "nothing"
 
 
-def _lay_out(context: Context, attempt: Attempt, folder: AttemptFolder, known: Known) -> Origin:
+def _lay_out(context: Context, attempt: Attempt, folder: AttemptFolder) -> tuple[Origin, Known]:
     if folder.root.exists():
         raise Misused(f"{folder.root} is there already: another driver of attempt {attempt.number} has made it.")
     folder.root.mkdir(parents=True)
     match attempt.rung:
         case Rung.CHECKPOINT:
-            return _from_checkpoint(context, attempt, folder, known)
+            return _from_checkpoint(context, attempt, folder)
         case Rung.TIP:
             return _from_tip(context, attempt, folder)
         case Rung.FRESH:
-            return Origin()
+            return Origin(), Known()
 
 
-def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder, known: Known) -> Origin:
+def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder) -> tuple[Origin, Known]:
     if attempt.restored_from is None:
         raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say which checkpoint it starts from.")
     checkpoint = context.store.checkpoints.get(Ref(attempt.pipeline, attempt.restored_from))
@@ -171,33 +171,22 @@ def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder, 
     total = sum(file.size for file in manifest.files.values())
     with shown_progress(f"Laying out {manifest.ref}", total) as on_file:
         identities = lay_out_checkpoint(context, manifest, folder, on_file)
+    known = Known()
     known.learn(manifest, identities)
-    return Origin(
+    origin = Origin(
         queries=tuple(query.name for query in manifest.graph.queries),
         described={cut.query: cut.properties for cut in manifest.cuts},
         manifest=manifest,
     )
+    return origin, known
 
 
-def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> Origin:
+def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> tuple[Origin, Known]:
     if attempt.parent is None:
         raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say whose tip it starts from.")
     graph = context.store.attempts.graph(attempt.pipeline, attempt.parent)
     dead = folder.of(attempt.parent)
     lay_out_tip(graph, dead, folder)
     names = tuple(query.name for query in graph.queries)
-    return Origin(
-        queries=names, described={name: read_description(dead, name) for name in names}, parent=attempt.parent
-    )
-
-
-def write_description(folder: AttemptFolder, query: str, document: JsonObject) -> None:
-    """Keep what a query is made of beside its location, for a start from the tip."""
-    file = folder.described(query)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(canonical({"described": document}))
-
-
-def read_description(folder: AttemptFolder, query: str) -> JsonObject:
-    file = folder.described(query)
-    return parse(str(file), file.read_bytes()).object("described") if file.exists() else {}
+    described = {name: read_description(dead, name) for name in names}
+    return Origin(queries=names, described=described, parent=attempt.parent), read_known(context, dead)

@@ -39,6 +39,10 @@ class AttemptFolder:
     def described(self, query: str) -> Path:
         return self.root / "described" / f"{query}.json"
 
+    @property
+    def known(self) -> Path:
+        return self.root / "known.json"
+
     def held(self, checkpoint: int) -> Path:
         return self.root / "held" / str(checkpoint)
 

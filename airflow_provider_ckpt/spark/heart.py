@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 
 from airflow_provider_ckpt.metastore import Beat, Metastore
-from airflow_provider_ckpt.protocol.errors import CkptError
 
 _log = logging.getLogger(__name__)
 _BEATS_PER_TTL = 6
@@ -43,6 +42,7 @@ class Heart:
         self._on_beat = on_beat
         self._on_silence = on_silence
         self._stopped = threading.Event()
+        self._complaint = ""
         self._beaten = time.monotonic()  # when the newest beat that arrived was sent: what others judge by
         self._threads = [
             threading.Thread(target=work, name=f"ckpt-{name}", daemon=True)
@@ -65,12 +65,21 @@ class Heart:
             is_due = now - self._beaten > self._ttl / _BEATS_PER_TTL
             try:
                 beat = self._ask(is_due=is_due)
-            except CkptError as error:
-                _log.warning("%s", error)
+            except Exception as error:  # noqa: BLE001 - whatever it is: without its heart the pipeline pauses for good
+                self._complain(str(error))
                 continue
+            self._complain("")
             if is_due:
                 self._beaten = now
             self._on_beat(beat)
+
+    def _complain(self, about: str) -> None:
+        """Say it once, not at every look, and say when it is over."""
+        if about and about != self._complaint:
+            _log.warning("%s", about)
+        elif self._complaint and not about:
+            _log.warning("The store of %s answers again.", self._driver[0])
+        self._complaint = about
 
     def _ask(self, *, is_due: bool) -> Beat:
         attempts = self._store.attempts

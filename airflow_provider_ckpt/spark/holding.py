@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef, Kind
 from airflow_provider_ckpt.spark.streaming.location import Piece
@@ -49,6 +50,10 @@ class Known:
 
     def forget(self) -> None:
         self.base, self.files = None, {}
+
+    def to_json(self) -> JsonObject:
+        """What the attempt after this one needs to know the files again: a second name is the same file."""
+        return {"base": self.base, "identities": {name: list(known[0]) for name, known in self.files.items()}}
 
 
 class Holder:

@@ -5,7 +5,8 @@ step. To take one step from a known state the actor is run again from its beginn
 answered from the record, the next one is really executed on the real SQLite database and the storage as they were in
 that state, and the one after that suspends it. The state of the world is the database's bytes, the storage's files and
 the clock; the state of an actor is what it has been answered so far. States that were seen before are not explored
-again, so the search ends when there is nothing new.
+again, so the search ends when there is nothing new. What a step does follows from the actor's own state and the
+world's: it is executed once for the two, however far the other actors have come, and remembered. Nothing is left out.
 
 A crash is an actor that is never scheduled again. It needs no extra step for safety, because every prefix of every
 interleaving is a state that is checked; that others can go on from there is checked by `recover` in every state of the
@@ -309,7 +310,7 @@ class Search:
                 yield State(move.world, (*actors[:index], move.progress, *actors[index + 1 :]))
 
     def _move(self, state: State, index: int, name: str) -> Move | None:
-        """What an actor does next depends on what it was answered and on the world, not on how far others have come."""
+        """What an actor does next depends on what it was answered and on the world, not on how far others are."""
         key = (state.actors[index], state.world)
         if key not in self._moves:
             self._moves[key] = self._execute(state, index, name)
@@ -331,6 +332,7 @@ class Search:
         return move
 
     def _one_of(self, found: Same) -> Same:
+        """The object that stands for all that are equal to it."""
         same: Same = self._known.setdefault((type(found), found.digest), found)
         return same
 
@@ -370,6 +372,7 @@ class Search:
         raise Violation(f"{type(error).__name__}: {error}\nafter\n{way}") from error
 
     def _way_to(self, state: State) -> list[str]:
+        """The steps by which the search first came to a state; whoever has come further made the step."""
         steps = []
         while (before := self._came_from[state]) is not None:
             mover = next(old for old, new in zip(before.actors, state.actors, strict=True) if old is not new)

@@ -110,7 +110,7 @@ SCENARIOS: dict[str, Scenario] = {
         recover(),
     ),
     "a rewind, and another failure and restore at any moment of it": (
-        {"rewind": restores(to=1), "restore": restores(claim="third")},
+        {"rewind": restores(to=1), "restore": restores(claim="third"), "clock": clock(minutes=3)},
         prepare(completed=2, kept=2),
         recover(),
     ),
@@ -120,7 +120,7 @@ SCENARIOS: dict[str, Scenario] = {
         recover(),
     ),
     "two restores at once": (
-        {"one": restores(claim="one"), "two": restores(claim="two")},
+        {"one": restores(claim="one"), "two": restores(claim="two"), "clock": clock(minutes=3)},
         prepare(completed=1),
         recover(),
     ),

@@ -1,5 +1,6 @@
 """A stage for real drivers: a store, a storage and a work folder, and Spark programs in processes of their own."""
 
+import ctypes
 import json
 import os
 import shlex
@@ -68,6 +69,11 @@ class Driver:
         return self.log.read_text()[-6000:]
 
 
+def _die_with_parent() -> None:
+    """Whatever ends the tests ends their drivers: a JVM ends when its Python does."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def with_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
@@ -82,6 +88,8 @@ class Stage:
     storage_url: str
     settings: Settings = field(default_factory=Settings)
     master: str = "local[2]"
+    driver_url: str | None = None  # where drivers find the store; None: where the test finds it
+    environment: dict[str, str] = field(default_factory=dict)  # of drivers, besides the usual
     drivers: list[Driver] = field(default_factory=list)
     store: Metastore = field(init=False)
     context: Context = field(init=False)
@@ -99,30 +107,52 @@ class Stage:
         return self.work / NAME / str(attempt)
 
     def start(
-        self, program: str, *arguments: object, conf: Mapping[str, str] | None = None, is_plain: bool = False
+        self,
+        program: str,
+        *arguments: object,
+        conf: Mapping[str, str] | None = None,
+        is_plain: bool = False,
+        secrets: Mapping[str, str] | None = None,
     ) -> Driver:
-        """Start a program of `programs/`; plain means without a pipeline."""
+        """Start a program of `programs/`; plain means without a pipeline, secrets come in a file for its owner alone.
+
+        A driver with secrets is not told by its environment where the store is.
+        """
         told = {} if is_plain else {"spark.ckpt.pipeline": NAME, "spark.ckpt.storage": self.storage_url}
         told |= {"spark.ckpt.work": str(self.work), **QUIET, **(conf or {})}
         options = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in told.items())
+        if secrets is not None:
+            options += f" --properties-file {shlex.quote(str(self._write_secrets(secrets)))}"
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"--master {self.master} {options} pyspark-shell",
-            "CKPT_METASTORE": self.url,
+            **({} if secrets is not None else {"CKPT_METASTORE": self.driver_url or self.url}),
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **self.environment,
         }
         log = self.folder / f"driver-{len(self.drivers)}.log"
         command = [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
             )
         driver = Driver(process, log)
         self.drivers.append(driver)
         return driver
+
+    def _write_secrets(self, secrets: Mapping[str, str]) -> Path:
+        file = self.folder / "secrets.properties"
+        file.touch(mode=0o600)
+        file.write_text("".join(f"{key} {value}\n" for key, value in secrets.items()))
+        return file
 
     def close(self) -> None:
         for driver in self.drivers:

@@ -18,12 +18,13 @@ from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import Attempt
 from airflow_provider_ckpt.protocol.recovery import Choice, Policy, Target
+from airflow_provider_ckpt.spark.tips import tip_is_intact
 
 
 def restore_pipeline(args: argparse.Namespace, session: Session) -> Result:
     name = check_name("pipeline", args.pipeline)
     as_of = None if args.as_of is None else parse_time(args.as_of)
-    options = _options(args, name, as_of)
+    options = _options(args, session, name, as_of)
     return _plan(session, name, options, as_of) if args.dry_run else _restore(session, name, options, as_of)
 
 
@@ -38,7 +39,7 @@ def parse_time(text: str) -> pendulum.DateTime:
     return moment
 
 
-def _options(args: argparse.Namespace, name: str, as_of: datetime | None) -> RestoreOptions:
+def _options(args: argparse.Namespace, session: Session, name: str, as_of: datetime | None) -> RestoreOptions:
     to = None if args.to is None else id_or_name(name, args.to)
     target = Target(
         id=to if isinstance(to, int) else None,
@@ -52,7 +53,11 @@ def _options(args: argparse.Namespace, name: str, as_of: datetime | None) -> Res
         accept_duplicates=frozenset(args.accept_duplicates),
     )
     return RestoreOptions(
-        target=target, policy=policy, take_over=args.take_over, is_proven_dead=args.old_attempt_is_dead
+        target=target,
+        policy=policy,
+        is_tip_intact=lambda dead: tip_is_intact(session.context, session.places.work, dead),
+        take_over=args.take_over,
+        is_proven_dead=args.old_attempt_is_dead,
     )
 
 

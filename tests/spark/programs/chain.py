@@ -1,0 +1,96 @@
+"""Three queries over two channels, a → b → c, each with an interval of its own; run by tests in its own process.
+
+`run` goes on until it is killed. `drain` starts again from each checkpoint that it is told, one after the other, and
+runs everything that there is through: first a, then b, then c, in batches as large as can be, so none is like before.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
+from airflow_provider_ckpt.metastore import barriers, open_metastore
+from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.recovery import Target
+from airflow_provider_ckpt.spark import CheckpointAgent, capturing
+from airflow_provider_ckpt.spark.conf import read_conf
+from airflow_provider_ckpt.spark.streaming.location import Location
+from airflow_provider_ckpt.storage.opening import open_storage
+
+SCHEMA = "k int, v int, u int, t timestamp"
+Trigger = dict[str, str] | dict[str, bool]
+DRAIN: Trigger = {"availableNow": True}
+
+
+def run(spark: SparkSession, source: str, out: str) -> None:
+    with CheckpointAgent.from_conf(spark) as ckpt:
+        _start_c(spark, ckpt, out, {"processingTime": "400 milliseconds"})
+        _start_b(spark, ckpt, {"processingTime": "700 milliseconds"})
+        _start_a(spark, ckpt, source, {"processingTime": "150 milliseconds"})
+        ckpt.await_termination()
+
+
+def drain(spark: SparkSession, source: str, out: str, ids: list[int]) -> None:
+    given = dict(spark.sparkContext.getConf().getAll())
+    conf = read_conf(given.get)
+    context = Context(
+        store=open_metastore(conf.places.metastore_url), storage=open_storage(conf.places.storage_url), actor="tester"
+    )
+    for id_ in ids:
+        restore(context, "orders", RestoreOptions(target=Target(id=id_), is_proven_dead=True))
+        with CheckpointAgent.from_conf(spark) as ckpt:
+            _start_a(spark, ckpt, source, DRAIN).awaitTermination()
+            _start_b(spark, ckpt, DRAIN).awaitTermination()
+            _start_c(spark, ckpt, out, DRAIN).awaitTermination()
+            ckpt.await_termination()
+        rows = spark.read.schema(SCHEMA).parquet(f"{out}/attempt-{ckpt.attempt}").select("k", "v").collect()
+        result = Path(out) / f"restored-{id_}.json"
+        result.write_text(json.dumps(sorted((row.k, row.v) for row in rows)))
+
+
+def _start_a(spark: SparkSession, ckpt: CheckpointAgent, source: str, trigger: Trigger):  # type: ignore[no-untyped-def]
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _most(1, trigger)).json(source)
+    return ckpt.start("a", _parquet(rows, trigger), writes="ab")
+
+
+def _start_b(spark: SparkSession, ckpt: CheckpointAgent, trigger: Trigger):  # type: ignore[no-untyped-def]
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _most(2, trigger)).parquet(ckpt.channel("ab"))
+    return ckpt.start("b", _parquet(rows, trigger), reads="ab", writes="bc")
+
+
+def _start_c(spark: SparkSession, ckpt: CheckpointAgent, out: str, trigger: Trigger):  # type: ignore[no-untyped-def]
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _most(3, trigger)).parquet(ckpt.channel("bc"))
+    return ckpt.start("c", _parquet(rows, trigger), reads="bc", output=out)
+
+
+def _most(files: int, trigger: Trigger) -> int:
+    return 10_000 if trigger is DRAIN else files
+
+
+def _parquet(rows: DataFrame, trigger: Trigger):  # type: ignore[no-untyped-def]
+    return rows.writeStream.outputMode("append").format("parquet").trigger(**trigger)
+
+
+def be_naive() -> None:
+    """Capture as one would without thinking: upstream first, each where it happens to be."""
+    order = Graph.capture_order
+    Graph.capture_order = lambda graph: tuple(reversed(order(graph)))  # type: ignore[method-assign]
+    capturing.Capturing._point = lambda self, member: capturing._Point(  # type: ignore[method-assign]
+        batch=Location(self._folder.location(member.name)).committed
+    )
+    barriers._check_order = lambda *_: None
+    barriers.find_inconsistency = lambda _: None
+
+
+if __name__ == "__main__":
+    what, input_folder, output, *more = sys.argv[1:]
+    session = SparkSession.builder.getOrCreate()
+    if what == "drain":
+        drain(session, input_folder, output, [int(each) for each in more])
+    else:
+        if what == "naive":
+            be_naive()
+        run(session, input_folder, output)

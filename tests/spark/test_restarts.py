@@ -1,0 +1,263 @@
+"""Restarts: from the tip, down the ladder, past an old driver that wakes up; stops, refusals and plain Spark."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
+from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.records import AttemptStatus, Kind, Rung
+from airflow_provider_ckpt.protocol.recovery import Policy, Target
+from tests.spark.stage import NAME, Driver, Stage, feed
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+FILES, ROWS = 8, 10
+
+
+def _totals(files: int = FILES) -> dict[str, dict[int, int]]:
+    """What every batch must say: the sum of each key after it; worked out from the input alone."""
+    sums: Counter[int] = Counter()
+    said = {}
+    for file in range(files):
+        touched = {row % 7 for row in range(ROWS)}
+        for row in range(ROWS):
+            sums[row % 7] += file * 50 + row
+        said[str(file)] = {key: sums[key] for key in touched}
+    return said
+
+
+def _copied(files: int = FILES) -> Counter[tuple[int, int]]:
+    return Counter((row % 7, file * 50 + row) for file in range(files) for row in range(ROWS))
+
+
+def _read_totals(out: Path) -> dict[str, dict[int, int]]:
+    files = [file for file in (out / "totals").iterdir() if not file.name.startswith(".")]
+    read = {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in files}
+    return {name: {row["k"]: row["s"] for row in rows} for name, rows in read.items()}
+
+
+def _read_copy(out: Path) -> Counter[tuple[int, int]]:
+    """As an outside reader without Spark: what the log of the current folder names."""
+    current = out / "copy" / "current"
+    logs = sorted((current / "_spark_metadata").glob("[0-9]*"), key=lambda file: int(file.stem))
+    compact = [file for file in logs if file.suffix]
+    base = int(compact[-1].stem) if compact else -1
+    lines = [
+        line
+        for file in logs
+        if int(file.stem) > base or file == (compact or [None])[-1]
+        for line in file.read_text().splitlines()[1:]
+    ]
+    paths = {json.loads(line)["path"].removeprefix("file://") for line in lines}
+    tables = [pq.read_table(path, columns=["k", "v"], partitioning=None).to_pylist() for path in sorted(paths)]
+    return Counter((row["k"], row["v"]) for rows in tables for row in rows)
+
+
+@pytest.fixture
+def out(stage: Stage) -> Path:
+    feed(stage.folder / "source", FILES, rows=ROWS)
+    (stage.folder / "out").mkdir()
+    return stage.folder / "out"
+
+
+def _start(stage: Stage, *options: str) -> Driver:
+    return stage.start("totals", stage.folder / "source", stage.folder / "out", *options)
+
+
+def _run_until_gate(stage: Stage, gate: int) -> Driver:
+    """Run until batch `gate` of the totals is in the middle, and the copy is through."""
+    driver = _start(stage, f"gate={gate}")
+    stage.running(driver)
+    stage.until(lambda: stage.committed("totals") >= gate - 1 and stage.committed("copy") >= FILES - 1, driver)
+    return driver
+
+
+def _finish(stage: Stage, out: Path, *options: str) -> Driver:
+    (out / "go").touch()
+    driver = _start(stage, *options)
+    assert driver.wait() == 0, driver.said()
+    assert _read_totals(out) == _totals()
+    assert _read_copy(out) == _copied()
+    return driver
+
+
+def test_a_crash_with_the_location_intact_goes_on_from_the_tip_and_processes_no_batch_twice(
+    stage: Stage, out: Path
+) -> None:
+    driver = _run_until_gate(stage, 4)
+    stage.checkpoint(driver)
+    driver.kill()
+    restored = stage.restore(is_rewind=False)  # nobody says where the work folder is: no tip to be seen
+    assert restored.choice.rung is Rung.CHECKPOINT
+    again = _finish(stage, out)
+    assert "the tip of" not in again.said()
+
+
+def test_a_driver_that_restores_by_itself_takes_the_tip_and_processes_no_batch_twice(stage: Stage, out: Path) -> None:
+    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    driver = _run_until_gate(stage, 4)
+    stage.checkpoint(driver)
+    driver.kill()
+    again = _finish(stage, out)
+    assert "it starts from: the tip of attempt 1" in again.said()
+    runs = Counter((out / "runs").read_text().split())
+    assert runs.pop("4") == 2, "the batch that was in the middle is the same again"
+    assert set(runs.values()) == {1}, f"a batch was processed twice: {runs}"
+
+
+def test_a_damaged_location_sends_the_driver_down_the_ladder_by_itself(stage: Stage, out: Path) -> None:
+    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    driver = _run_until_gate(stage, 4)
+    checkpoint = stage.checkpoint(driver)
+    driver.kill()
+    state = next((stage.attempt_folder(1) / "queries" / "totals" / "state" / "0" / "0").glob("[0-9]*.delta"))
+    data = bytearray(state.read_bytes())
+    data[len(data) // 2] ^= 1
+    state.unlink()  # it has other names: the stored one must stay as it is
+    state.write_bytes(data)
+    again = _finish(stage, out)
+    assert f"it starts from: checkpoint {checkpoint.ref}" in again.said()
+    assert "does not match its checksums" in again.said()
+
+
+def _quick_to_die(settings):  # type: ignore[no-untyped-def]
+    from dataclasses import replace  # noqa: PLC0415
+    from datetime import timedelta  # noqa: PLC0415
+
+    return replace(settings, attempt_ttl=timedelta(seconds=6))
+
+
+@pytest.mark.parametrize("old_first", [True, False], ids=["the old one writes first", "the new one writes first"])
+def test_an_old_driver_that_wakes_up_is_fenced_and_harms_nothing(stage: Stage, out: Path, old_first: bool) -> None:
+    old = _run_until_gate(stage, 4)
+    stage.checkpoint(old)
+    old.freeze()  # in the middle of batch 4
+    stage.restore()
+    (out / "go").touch()
+    if old_first:
+        old.thaw()
+        assert old.wait() != 0, "a fenced driver ends itself"
+    new = _start(stage)
+    assert new.wait() == 0, new.said()
+    before = _read_copy(out)
+    if not old_first:
+        old.thaw()
+        assert old.wait() != 0, "a fenced driver ends itself"
+    assert "was replaced by a newer one" in old.said()
+    assert _read_copy(out) == before == _copied()
+    assert _read_totals(out) == _totals()
+    late = stage.store.attempts.get(NAME, 1)
+    assert late.status is AttemptStatus.SUPERSEDED
+
+
+def test_a_pipeline_is_stopped_with_a_savepoint_and_goes_on_from_it(stage: Stage, out: Path) -> None:
+    driver = _start(stage, "trigger=fast")
+    stage.running(driver)
+    stage.until(lambda: stage.committed("totals") >= 2 and stage.committed("copy") >= 2, driver)
+    done = _ckpt(stage, "stop", NAME, "--savepoint", "before-upgrade")
+    assert "(before-upgrade)" in done
+    assert driver.wait() == 0, driver.said()
+    savepoint = stage.store.checkpoints.page(NAME).checkpoints[0]
+    assert (savepoint.kind, savepoint.phase) == (Kind.SAVEPOINT, Phase.COMPLETED)
+    assert stage.store.attempts.get(NAME, 1).status is AttemptStatus.STOPPED
+    cut = stage.store.barriers.cuts(savepoint.ref)["totals"].properties["committed"]
+    assert stage.committed("totals") == cut, "it is the end: nothing was processed after it"
+
+    refused = _start(stage)
+    assert refused.wait() != 0
+    assert "meant to be stopped" in refused.said()
+    _ckpt(stage, "pipelines", NAME, "--start")
+    stage.delete_work(1)
+    _ckpt(stage, "restore", NAME, "--to", "before-upgrade")
+    _finish(stage, out)
+
+
+def test_a_last_checkpoint_is_taken_when_the_queries_end_by_themselves(stage: Stage, out: Path) -> None:
+    _finish(stage, out)
+    newest = stage.store.checkpoints.page(NAME).checkpoints[0]
+    assert newest.phase is Phase.COMPLETED
+    cuts = stage.store.barriers.cuts(newest.ref)
+    assert {name: cut.batch for name, cut in cuts.items()} == {"totals": FILES - 1, "copy": FILES - 1}
+    assert stage.store.attempts.get(NAME, 1).status is AttemptStatus.FINISHED
+    assert not list(stage.attempt_folder(1).glob("held/*")), "what was held is let go"
+
+
+def test_a_changed_program_is_told_what_does_not_fit(stage: Stage, out: Path) -> None:
+    driver = _run_until_gate(stage, 3)
+    stage.checkpoint(driver)
+    driver.kill()
+    (out / "go").touch()
+    expected = {
+        "operator": ("the stateful operators", "Aggregate"),
+        "partitions": ("the state partitions 2", "the program has 3"),
+        "source": ('the sources ["json"]', 'the program has ["parquet"]'),
+        "name": ("goes on with the queries copy, totals", "'sums'"),
+        "clean": ("cleanSource=delete", "Remove the option"),
+    }
+    for change, (one, other) in expected.items():
+        stage.restore()
+        changed = _start(stage, f"change={change}")
+        assert changed.wait() != 0, change
+        assert one in changed.said(), changed.said()
+        assert other in changed.said(), changed.said()
+        attempt = stage.attempt()
+        assert attempt is not None
+        assert attempt.status is AttemptStatus.FAILED
+    stage.restore()
+    _finish(stage, out)
+
+
+def test_a_sink_that_a_rewind_would_break_is_refused_by_name(stage: Stage, out: Path) -> None:
+    driver = _start(stage, "gate=3", "rewindable=unsaid", "copy=no")
+    stage.running(driver)
+    stage.until(lambda: stage.committed("totals") >= 2, driver)
+    stage.checkpoint(driver)
+    driver.kill()
+    with pytest.raises(Refused, match="a rewind would break totals/sink"):
+        restore(stage.context, NAME, RestoreOptions(target=Target(rewind=True), is_proven_dead=True))
+    attempt = stage.attempt()
+    assert attempt is not None
+    assert attempt.number == 1, "nothing was fenced"
+    policy = Policy(accept_duplicates=frozenset({"totals/sink"}))
+    accepted = restore(
+        stage.context, NAME, RestoreOptions(target=Target(rewind=True), is_proven_dead=True, policy=policy)
+    )
+    assert accepted.choice.price.duplicated == ("totals/sink",)
+
+
+def test_a_query_that_fails_is_reported_with_its_reason_and_what_can_not_be_checkpointed_is_refused(
+    stage: Stage, out: Path
+) -> None:
+    (stage.folder / "source" / "00003.json").unlink()
+    (stage.folder / "source" / "00003.json").mkdir()  # a folder among files: reading it fails
+    (out / "totals").mkdir()
+    (out / "totals" / "0").mkdir()  # the sink can not write its first batch
+    driver = _start(stage, "copy=no")
+    assert driver.wait() != 0
+    attempt = stage.attempt()
+    assert attempt is not None
+    assert attempt.status is AttemptStatus.FAILED
+    assert attempt.failure is not None
+    assert "Query totals failed" in attempt.failure
+
+
+def test_without_configuration_it_runs_as_plain_spark_and_says_so_once(stage: Stage, out: Path) -> None:
+    driver = stage.start("totals", stage.folder / "source", out, "copy=no", is_plain=True)
+    assert driver.wait() == 0, driver.said()
+    assert driver.said().count("this runs as plain Spark") == 1
+    assert _read_totals(out) == _totals()
+    assert stage.attempt() is None
+
+
+def _ckpt(stage: Stage, *arguments: str) -> str:
+    command = [sys.executable, "-m", "airflow_provider_ckpt.cli", "--storage", stage.storage_url, *arguments]
+    environment = {"CKPT_METASTORE": stage.url, "CKPT_WORK": str(stage.work), "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
