@@ -88,8 +88,7 @@ class Attachment:
         if known and name not in known:
             raise Refused(
                 f"Attempt {self.folder.attempt} goes on with the queries {', '.join(known)}; this program starts "
-                f"{name!r}. Start it under its old name, or restore from nothing with `ckpt restore "
-                f"{self._claimed.pipeline} --allow-fresh-start`."
+                f"{name!r}. Start it under its old name, or in a pipeline of its own (`ckpt init NAME`)."
             )
 
     def check_fits(self, name: str, described: dict[str, Json]) -> None:

@@ -32,6 +32,7 @@ QUIET = {
     "spark.driver.memory": "1g",
     "spark.sql.streaming.stateStore.maintenanceInterval": "3s",
     "spark.log.level": "WARN",
+    "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.scheduler.mode": "FAIR",
 }
@@ -66,7 +67,7 @@ class Driver:
             raise AssertionError(f"The driver still runs. Its log:\n{self.said()}") from None
 
     def said(self) -> str:
-        return self.log.read_text()[-6000:]
+        return self.log.read_text()[-40_000:]
 
 
 def _die_with_parent() -> None:

@@ -98,5 +98,3 @@ def test_the_naive_order_is_found_out(stage: Stage) -> None:
     assert broken, "the naive order happened to be consistent every time"
     restored = _drain(stage, [broken[0].ref.id])
     assert restored[broken[0].ref.id] != truth
-
-

@@ -301,6 +301,7 @@ def test_a_driver_that_is_killed_between_acknowledgements_goes_on_from_the_check
         scene.ends_undisturbed(again, feeder, unique_of=restored.attempt.number)
 
 
+@pytest.mark.xfail(strict=True, reason="Started.stop lets Py4JError through: the manager dies, the heart beats on")
 def test_a_driver_whose_jvm_is_killed_ends_and_does_not_look_alive(new_scene: NewScene) -> None:
     scene = new_scene()
     stage = scene.stage
@@ -310,7 +311,7 @@ def test_a_driver_whose_jvm_is_killed_ends_and_does_not_look_alive(new_scene: Ne
         scene.goes_on(driver)
         os.kill(_find(driver, "SparkSubmit")[0], signal.SIGKILL)
 
-        assert driver.wait(60) != 0
+        assert driver.wait(30) != 0
         attempt = stage.attempt()
         assert attempt is not None
         assert attempt.status is AttemptStatus.FAILED
@@ -352,7 +353,7 @@ def test_a_storage_that_fails_every_third_call_or_is_slow_only_delays_checkpoint
 def test_a_store_that_is_away_for_less_than_the_time_to_live_only_delays_the_next_checkpoint(
     new_scene: NewScene, postgresql: str, door: Door
 ) -> None:
-    """Scaled to a third: 10 s of 20 s, where 30 s of the default 60 s would be the same share."""
+    """Scaled to a third: 10 s of 20 s, the same share as 30 s of the default 60 s."""
     scene = new_scene(ttl=20, url=postgresql, driver_url=door.url)
     stage = scene.stage
     with fed(scene) as feeder:
@@ -361,9 +362,9 @@ def test_a_store_that_is_away_for_less_than_the_time_to_live_only_delays_the_nex
         scene.goes_on(driver)
         scene.goes_on(driver, "unique")
 
-        for go_away in (door.shut, door.get_stuck):
+        for go_away, seconds in ((door.shut, 10), (door.get_stuck, 5)):
             go_away()
-            back_at = time.monotonic() + 10
+            back_at = time.monotonic() + seconds
             while time.monotonic() < back_at:
                 scene.goes_on(driver, batches=1)
             door.open()
@@ -401,6 +402,29 @@ def test_a_store_that_is_away_for_longer_pauses_what_could_do_harm_until_it_is_b
         assert attempt.number == 1
 
 
+@pytest.mark.xfail(strict=True, reason="Queries.resume starts what pause_harmful is still stopping")
+def test_a_store_that_comes_back_while_a_query_is_being_paused_finds_it_going_on(
+    new_scene: NewScene, postgresql: str, door: Door
+) -> None:
+    scene = new_scene(ttl=5, url=postgresql, driver_url=door.url)
+    stage = scene.stage
+    with fed(scene) as feeder:
+        driver = scene.start()
+        stage.running(driver)
+        scene.goes_on(driver)
+        (scene.out / "hold").touch()  # to pause a query takes as long as its batch
+        door.shut()
+        stage.until(lambda: "are paused" in driver.log.read_text(), driver, timeout=30)
+        door.open()
+        stage.until(lambda: "answers again" in driver.log.read_text(), driver)
+        time.sleep(2)  # the agent may do what it likes now
+        (scene.out / "hold").unlink()
+
+        scene.goes_on(driver)
+        stage.checkpoint(driver)
+        scene.ends_undisturbed(driver, feeder)
+
+
 def test_a_driver_that_was_replaced_while_it_did_not_reach_the_store_stops_and_says_so(
     new_scene: NewScene, postgresql: str, door: Door
 ) -> None:
@@ -426,10 +450,11 @@ def test_a_driver_that_was_replaced_while_it_did_not_reach_the_store_stops_and_s
         assert outputs(scene.out / "totals") == written
 
 
+@pytest.mark.xfail(strict=True, reason="a fenced driver's queries go on until its manager is done with a checkpoint")
 def test_a_driver_that_is_replaced_in_the_middle_of_a_checkpoint_stops_before_the_new_one_may_start(
     new_scene: NewScene,
 ) -> None:
-    scene = new_scene(ttl=5)
+    scene = new_scene(ttl=8)
     stage = scene.stage
     with fed(scene):
         driver = scene.start()
@@ -455,28 +480,15 @@ def test_a_driver_that_is_replaced_in_the_middle_of_a_checkpoint_stops_before_th
 def test_checkpoints_race_with_sparks_maintenance_and_are_complete_or_say_which_setting_to_raise(
     new_scene: NewScene,
 ) -> None:
+    """With 1, a batch that is planned takes away what a start after the one before needs: it takes a quiet moment."""
     scene = new_scene()
     stage = scene.stage
-    hasty = {
-        "spark.sql.streaming.minBatchesToRetain": "1",
-        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-        "spark.sql.streaming.fileSource.log.compactInterval": "2",
-        "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
-    }
     with fed(scene) as feeder:
-        driver = scene.start(conf=hasty)
+        driver = scene.start(conf=_hasty(retain=2))
         stage.running(driver)
         scene.goes_on(driver)
         scene.make_storage("slow 0.2")
-        ended = []
-        for _ in range(6):
-            ended.append(scene.ended(stage.trigger().ref))
-            scene.goes_on(driver, batches=1)
-
-        completed = [each for each in ended if each.phase is Phase.COMPLETED]
-        failures = [each.failure for each in ended if each.phase is not Phase.COMPLETED]
-        assert all(failure is not None and "minBatchesToRetain" in failure.message for failure in failures), failures
+        completed = _race(scene, driver, checkpoints=4)
         assert completed, driver.said()
         scene.make_storage("")
         scene.goes_on(driver)
@@ -484,9 +496,32 @@ def test_checkpoints_race_with_sparks_maintenance_and_are_complete_or_say_which_
         stage.delete_work(1)
 
         assert stage.restore().attempt.restored_from == completed[-1].ref.id
-        again = scene.start(conf=hasty)
+        again = scene.start(conf=_hasty(retain=1))
         scene.goes_on(again)
+        _race(scene, again, checkpoints=4)
         scene.ends_undisturbed(again, feeder)
+        stage.checkpoint(again)
+
+
+def _hasty(*, retain: int) -> dict[str, str]:
+    return {
+        "spark.sql.streaming.minBatchesToRetain": str(retain),
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.fileSource.log.compactInterval": "2",
+        "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
+    }
+
+
+def _race(scene: Scene, driver: Driver, *, checkpoints: int) -> list[Checkpoint]:
+    """Take some while batches run, and say which completed; those that did not must say what would help."""
+    ended = []
+    for _ in range(checkpoints):
+        ended.append(scene.ended(scene.stage.trigger().ref))
+        scene.goes_on(driver, batches=1)
+    failures = [each.failure for each in ended if each.phase is not Phase.COMPLETED]
+    assert all(failure is not None and "minBatchesToRetain" in failure.message for failure in failures), failures
+    return [each for each in ended if each.phase is Phase.COMPLETED]
 
 
 # drivers that meet
@@ -530,6 +565,7 @@ def test_the_stores_password_is_in_no_log_no_command_line_and_no_page_of_spark(
         "spark.ui.port": "0",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": logged.as_uri(),
+        "spark.eventLog.compress": "false",
         "spark.log.level": "INFO",
     }
     with fed(scene):

@@ -34,13 +34,15 @@ def main(source: str, out: str, *others: str) -> None:
 
 
 class _Upsert:
-    """What a batch gives, under its number."""
+    """What a batch gives, under its number; while the file `hold` is there, a batch does not end."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
     def __call__(self, batch: DataFrame, number: int) -> None:
+        while (self._folder.parent / "hold").exists():
+            time.sleep(0.05)
         lines = sorted(json.dumps(row.asDict(), sort_keys=True) for row in batch.collect())
         partial = self._folder / f".{number}.{time.monotonic_ns()}"
         partial.write_text("\n".join(lines))
