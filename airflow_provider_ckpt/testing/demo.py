@@ -1,44 +1,87 @@
-"""`make demo`: a pipeline is checkpointed, killed with -9 and brought back; nothing is lost, nothing is doubled.
+"""`make demo`: a Spark pipeline is checkpointed, killed with -9 twice and brought back; nothing is lost or doubled.
 
-Everything is done through the `ckpt` command, in processes of their own, on the embedded defaults (SQLite and a local
-folder). The pipeline is the scripted one. What it publishes is read as an outside reader would, and compared row by row
-with what an undisturbed run publishes.
+Everything is done through the `ckpt` command and a Spark driver, in processes of their own, on the embedded defaults
+(SQLite, a local folder, local Spark). Orders come in all the time. What the pipeline publishes is read as an outside
+reader would, and compared row by row with what came in.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from airflow_provider_ckpt.storage.local import LocalStorage
-from airflow_provider_ckpt.testing.scripted import ScriptedSink, truth
+from airflow_provider_ckpt.spark import example_file
+from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
 
-_PARTITIONS = 4
 _CKPT = (sys.executable, "-m", "airflow_provider_ckpt.cli")
+_SPARK = (
+    "spark.ckpt.pipeline=orders spark.ui.enabled=false spark.sql.shuffle.partitions=4 spark.log.level=ERROR "
+    "spark.ui.showConsoleProgress=false spark.scheduler.mode=FAIR"
+)
+_QUERIES = 3
+_PATIENCE = 180.0  # seconds until Spark has come to something
 
 
 def main() -> int:
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        sys.exit("Spark needs Java 17 or newer, and there is none: install one, or set JAVA_HOME to it.")
     with tempfile.TemporaryDirectory(prefix="ckpt-demo-") as folder:
         return _Demo(Path(folder)).run()
+
+
+class _Orders:
+    """Orders that come in, a file at a time, until somebody stops them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.count = 0
+        self._folder = folder
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._come_in, daemon=True)
+        folder.mkdir()
+        self._thread.start()
+
+    def stop(self) -> Counter[tuple[int, int]]:
+        """All of them, each once."""
+        self._stopped.set()
+        self._thread.join()
+        return Counter((id_, _amount(id_)) for id_ in range(self.count))
+
+    def _come_in(self) -> None:
+        while not self._stopped.wait(0.4):
+            ids = range(self.count, self.count + 25)
+            rows = [json.dumps({"id": id_, "shop": id_ % 5, "amount": _amount(id_)}) for id_ in ids]
+            partial = self._folder / f".{self.count}"
+            partial.write_text("\n".join(rows))
+            partial.rename(self._folder / f"{self.count:08}.json")
+            self.count += len(rows)
 
 
 class _Demo:
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._environment = {**os.environ, "CKPT_HOME": str(home), "CKPT_METASTORE": "", "CKPT_STORAGE": ""}
+        self._attempt = 0
+        self._environment = {**os.environ, "CKPT_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        for name in ("CKPT_METASTORE", "CKPT_STORAGE", "CKPT_WORK"):
+            self._environment.pop(name, None)
+        options = " ".join(f"--conf {each}" for each in _SPARK.split())
+        self._environment["PYSPARK_SUBMIT_ARGS"] = f"--master local[2] {options} pyspark-shell"
 
     def run(self) -> int:
         _title("A store, a storage and a pipeline")
-        self._ckpt("init", "orders", "--set", "attempt_ttl=2s", "keep_last=2", "orphan_grace=0s")
-        with self._playing() as driver:
-            _title("Three checkpoints and a savepoint of the running pipeline")
+        self._ckpt("init", "orders", "--set", "attempt_ttl=5s", "keep_last=2", "orphan_grace=0s")
+        orders = _Orders(self._home / "orders")
+        with self._spark() as driver:
+            _title("Checkpoints and a savepoint of the running pipeline")
             for _ in range(3):
                 self._ckpt("trigger", "orders")
             self._ckpt("savepoint", "orders", "before-upgrade", "--reason", "to show that it stays")
@@ -46,15 +89,23 @@ class _Demo:
             self._ckpt("cleanup", "orders")
             _title(f"kill -9 of the driver, process {driver.pid}, in the middle of a checkpoint")
             self._ckpt("trigger", "orders", "--no-wait")
-            driver.send_signal(signal.SIGKILL)
-        self._ckpt("restore", "orders", "--old-attempt-is-dead")
-        with self._playing():
-            _title("It goes on where the newest completed checkpoint was")
+            _kill(driver)
+        with self._spark() as driver:
+            _title("It restored by itself, from its own tip: nothing is replayed")
             self._ckpt("trigger", "orders")
-            self._ckpt("pipelines", "orders", "--stop", "--reason", "the end of the demo")
+            _title(f"kill -9 of process {driver.pid} again, and its folder is gone as well")
+            _kill(driver)
+        shutil.rmtree(self._home / "work")
+        self._ckpt("restore", "orders", "--old-attempt-is-dead")
+        with self._spark():
+            _title("It goes on where the newest completed checkpoint was, laid out from its manifest")
+            came_in = orders.stop()
+            self._until(lambda: len(self._published()) >= len(came_in))
+            self._ckpt("stop", "orders", "--savepoint", "the-end", "--reason", "the end of the demo")
         self._ckpt("list", "orders")
+        self._ckpt("show", "orders")
         self._ckpt("verify", "orders")
-        return self._compare()
+        return self._compare(came_in)
 
     def _ckpt(self, *words: str) -> None:
         print(f"\n\033[1m$ ckpt {' '.join(words)}\033[0m", flush=True)
@@ -63,37 +114,70 @@ class _Demo:
             raise SystemExit(f"`ckpt {' '.join(words)}` ended with {done.returncode}.")
 
     @contextmanager
-    def _playing(self) -> Iterator[subprocess.Popen[bytes]]:
-        print("\n\033[1m$ ckpt play orders &\033[0m", flush=True)
-        words = [*_CKPT, "play", "orders", "--partitions", str(_PARTITIONS)]
-        with subprocess.Popen(words, env=self._environment, start_new_session=True) as driver:  # noqa: S603
+    def _spark(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The example pipeline as a Spark driver, once it has published something."""
+        print("\n\033[1m$ spark-submit --conf spark.ckpt.pipeline=orders example.py orders/ out/ &\033[0m", flush=True)
+        (self._home / "out").mkdir(exist_ok=True)
+        self._attempt += 1
+        log = self._home / f"driver-{self._attempt}.log"
+        words = [sys.executable, str(example_file()), str(self._home / "orders"), str(self._home / "out")]
+        with log.open("wb") as said, self._process(words, said) as driver:
             try:
-                self._wait_until_it_runs(driver)
+                self._until(lambda: self._has_published(driver, log))
+                print(*(line for line in log.read_text().splitlines() if line.startswith("Attempt")), sep="\n")
                 yield driver
-                driver.wait(30)
+                driver.wait(_PATIENCE)
             finally:
-                if driver.poll() is None:
-                    driver.kill()
+                _kill(driver)
 
-    def _wait_until_it_runs(self, driver: subprocess.Popen[bytes]) -> None:
-        words = [*_CKPT, "pipelines", "orders", "--json"]
-        for _ in range(100):
-            shown = subprocess.run(words, env=self._environment, check=True, capture_output=True)  # noqa: S603
-            attempt = json.loads(shown.stdout).get("attempt") or {}
-            if attempt.get("status") == "running":
-                return
-            if driver.poll() is not None:
-                break
-            time.sleep(0.1)
-        raise SystemExit("The scripted pipeline did not start.")
+    def _process(self, words: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            words, env=self._environment, stdout=said, stderr=said, start_new_session=True
+        )
 
-    def _compare(self) -> int:
-        _title("What an outside reader of the target sees, against the truth")
-        published = ScriptedSink(LocalStorage(self._home / "storage")).read("orders")
-        expected = truth(max((event for event, _ in published), default=0), _PARTITIONS)
-        lost, doubled = Counter(expected) - Counter(published), Counter(published) - Counter(expected)
-        print(f"{len(published):,} rows published: lost {lost.total()}, duplicated {doubled.total()}")
-        return 1 if lost or doubled or not published else 0
+    def _has_published(self, driver: subprocess.Popen[bytes], log: Path) -> bool:
+        if driver.poll() is not None:
+            raise SystemExit(f"{log.read_text()[-3000:]}\nThe Spark driver has ended; above is what it said.")
+        queries = self._home / "work" / "orders" / str(self._attempt) / "queries"
+        laid_out = {file for file in queries.glob("*/commits/[0-9]*") if file.stat().st_nlink > 1}
+        committed = set(queries.glob("*/commits/[0-9]*")) - laid_out
+        return len({file.parent.parent.name for file in committed}) == _QUERIES
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + _PATIENCE
+        while not condition():
+            if time.monotonic() > give_up:
+                raise SystemExit("The pipeline did not come to that in time.")
+            time.sleep(0.5)
+
+    def _published(self) -> list[tuple[int, int]]:
+        """What an outside reader sees: the files that the current log names."""
+        log = SinkLog((self._home / "out" / "published" / "current").resolve())
+        lines = [
+            json.loads(line)
+            for path in log.published(log.newest)
+            for line in Path(path.removeprefix("file://")).read_text().splitlines()
+        ]
+        return [(line["id"], line["amount"]) for line in lines]
+
+    def _compare(self, came_in: Counter[tuple[int, int]]) -> int:
+        _title("What an outside reader of the output sees, against what came in")
+        published = Counter(self._published())
+        lost, doubled = came_in - published, published - came_in
+        print(f"{published.total():,} rows published: lost {lost.total()}, duplicated {doubled.total()}")
+        totals = json.loads((self._home / "out" / "totals.json").read_text())
+        counted = sum(orders for orders, _ in totals.values())
+        print(f"{counted:,} orders in the running totals: {counted - came_in.total():+,} against what came in")
+        return 1 if lost or doubled or not published or counted != came_in.total() else 0
+
+
+def _kill(driver: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+def _amount(order: int) -> int:
+    return order * 7 % 1000
 
 
 def _title(text: str) -> None:

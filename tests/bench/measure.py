@@ -59,9 +59,27 @@ class Sizes:
     waits: int = 8
     files: int = 10_000
     rows: tuple[int, int] = (1_000, 100_000)
+    window: float = 10  # seconds between two checkpoints of a streaming query
+    windows: int = 6  # pairs of them
+    live_partitions: int = 200
+    partitions: tuple[int, int] = (1_000, 5_000)
+    state_mb: int = 300
 
 
-QUICK = Sizes(participants=4_000, pairs=1, flat=(200, 2_000), waiting=200, waits=3, files=1_000, rows=(1_000, 10_000))
+QUICK = Sizes(
+    participants=4_000,
+    pairs=1,
+    flat=(200, 2_000),
+    waiting=200,
+    waits=3,
+    files=1_000,
+    rows=(1_000, 10_000),
+    window=5,
+    windows=2,
+    live_partitions=20,
+    partitions=(200, 1_000),
+    state_mb=40,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

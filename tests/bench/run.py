@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import acks, cleanup, completing, flat, page, watcher
+from . import acks, cleanup, completing, flat, page, spark, watcher
 from .databases import Servers, servers
 from .measure import QUICK, Line, Say, Sizes
 
@@ -23,14 +23,21 @@ BENCHES: dict[str, Bench] = {
     "cleanup": cleanup.bench,
     "complete": completing.bench,
     "page": page.bench,
+    "spark-throughput": spark.THROUGHPUT,
+    "spark-copies": spark.COPIES,
+    "spark-partitions": spark.PARTITIONS,
 }
+GROUPS = {"spark": [name for name in BENCHES if name.startswith("spark-")]}
+
+
+_HELP = f"{', '.join(BENCHES)}; {', '.join(GROUPS)}: all that begin with it"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0, unless a benchmark crashed or, with --strict, missed its goal."""
     options = _parse(arguments)
     console = Console(width=None if sys.stdout.isatty() else 150)  # a file or a pipe has room
-    lines, crashed = _run(options.only or list(BENCHES), QUICK if options.quick else Sizes(), console)
+    lines, crashed = _run(_named(options.only) or list(BENCHES), QUICK if options.quick else Sizes(), console)
     console.print(_draw(lines))
     if options.json is not None:
         options.json.write_text(json.dumps([line.to_json() for line in lines], indent=2, ensure_ascii=False) + "\n")
@@ -40,11 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("only", nargs="*", metavar="benchmark", choices=[[], *BENCHES], help=", ".join(BENCHES))
+    parser.add_argument("only", nargs="*", metavar="benchmark", choices=[[], *BENCHES, *GROUPS], help=_HELP)
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--strict", action="store_true", help="fail when a goal is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there as well")
     return parser.parse_args(arguments)
+
+
+def _named(given: Sequence[str]) -> list[str]:
+    return [name for each in given for name in GROUPS.get(each, [each])]
 
 
 def _run(names: Sequence[str], sizes: Sizes, console: Console) -> tuple[list[Line], bool]:

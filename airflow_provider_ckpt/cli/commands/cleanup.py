@@ -15,7 +15,7 @@ from airflow_provider_ckpt.coordinator.cleanup import CleanupReport, cleanup, pl
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.paths import check_name
 
-_LISTED = 50  # files of one kind; --json has all
+_LISTED = 10  # files of one kind; --json has all
 
 
 def clean_up(args: argparse.Namespace, session: Session) -> Result:

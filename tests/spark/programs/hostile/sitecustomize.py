@@ -2,7 +2,7 @@
 
 The stage puts this folder on the path of a driver and of its Python workers. The file that HOSTILE names says what
 befalls every call of a local storage: `slow 0.5` (seconds), `every 3` (fails), both, or nothing. Calls are counted over
-all processes by the size of a second file.
+all processes by the size of a second file; a third one names the process that waits for a slow storage.
 """
 
 import os
@@ -25,7 +25,9 @@ def _hostile(call: Callable[_Parameters, _Result], orders: Path) -> Callable[_Pa
     def suffer(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         words = orders.read_text().split() if orders.exists() else []
         told = dict(zip(words[::2], map(float, words[1::2]), strict=True))
-        time.sleep(told.get("slow", 0))
+        if "slow" in told:
+            orders.with_suffix(".caller").write_text(f"{os.getpid():>9}")
+            time.sleep(told["slow"])
         if "every" in told and _count(orders.with_suffix(".calls")) % told["every"] == 0:
             raise Unreachable(f"The storage did not answer to {call.__name__}, as it was told.")
         return call(*args, **kwargs)

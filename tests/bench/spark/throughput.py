@@ -1,0 +1,102 @@
+"""Rows per second of a stateful query with a checkpoint every 10 s, against the same query with none.
+
+One query runs all the time: `rate-micro-batch`, which makes the same rows in every run, into an aggregation on RocksDB
+with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
+commit; in every other one a checkpoint is taken right at its beginning. A pair is one window of each kind, side by
+side, and which comes first changes. So a checkpoint carries what two windows wrote, twice of what it would have to.
+The agent is attached in both; without checkpoints it asks the store twice a second.
+"""
+
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from airflow_provider_ckpt.spark.agent import CheckpointAgent
+from airflow_provider_ckpt.spark.streaming.location import Location
+from tests.bench.measure import Goal, Line, show
+from tests.bench.spark.stage import Stage, Taken, megabytes, until
+
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+ROWS = 200_000  # of a batch
+KEYS = 500_000
+WARM_UP = 25  # seconds: Java compiles what it runs often
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    rate: float  # rows per second
+    taken: Taken | None
+
+
+def run(stage: Stage) -> None:
+    stage.spark.conf.set(CHANGELOG, "true")
+    stage.spark.conf.set("spark.sql.shuffle.partitions", "4")
+    for storage in stage.storages:
+        pipeline = storage.replace(" ", "-")
+        with stage.attached(pipeline, storage) as agent:
+            query = _start(stage, agent)
+            time.sleep(WARM_UP)
+            stage.take(pipeline, storage)  # the first one carries everything
+            _compare(stage, pipeline, storage)
+            query.stop()
+
+
+def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
+    reader = stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+    rows = reader.option("numPartitions", 2).option("startTimestamp", 0).load()
+    totals = rows.groupBy((F.col("value") * 7919 % KEYS).alias("k")).agg(F.count("*"), F.sum("value"))
+    writer = totals.writeStream.outputMode("update").format("noop").trigger(processingTime="0 seconds")
+    return agent.start("totals", writer)
+
+
+def _compare(stage: Stage, pipeline: str, storage: str) -> None:
+    windows = _Windows(stage, pipeline, storage)
+    pairs = [windows.pair(is_with_first=turn % 2 == 1) for turn in range(stage.sizes.windows)]
+    ratios = [with_.rate / without.rate for with_, without in pairs]
+    for (with_, without), ratio in zip(pairs, ratios, strict=True):
+        assert with_.taken is not None
+        stage.say(
+            f"{storage}: with {with_.rate:,.0f} rows/s, without {without.rate:,.0f} rows/s: {ratio:.3f}; its checkpoint "
+            f"moved {megabytes(with_.taken.new_bytes)} in {show(with_.taken.by_agent)}"
+        )
+    stage.report(
+        Line(
+            what=f"rows/s with a checkpoint every {stage.sizes.window:g} s, {storage}",
+            ours=f"{median(with_.rate for with_, _ in pairs):,.0f}/s",
+            against=f"none, {median(without.rate for _, without in pairs):,.0f}/s; {len(pairs)} pairs "
+            f"{min(ratios):.3f}..{max(ratios):.3f}",
+            ratio=median(ratios),
+            goal=Goal(least=0.98),
+        )
+    )
+
+
+class _Windows:
+    def __init__(self, stage: Stage, pipeline: str, storage: str) -> None:
+        self._stage = stage
+        self._pipeline = pipeline
+        self._storage = storage
+        self._location = Location(stage.folder_of(pipeline).location("totals"))
+
+    def pair(self, *, is_with_first: bool) -> tuple[Window, Window]:
+        """With and without."""
+        first, second = self._run(is_with=is_with_first), self._run(is_with=not is_with_first)
+        return (first, second) if is_with_first else (second, first)
+
+    def _run(self, *, is_with: bool) -> Window:
+        began, before = self._next_commit()
+        ref = self._stage.trigger(self._pipeline) if is_with else None
+        time.sleep(self._stage.sizes.window)
+        ended, after = self._next_commit()
+        taken = None if ref is None else self._stage.see(ref, self._storage)
+        return Window(rate=(after - before) * ROWS / (ended - began), taken=taken)
+
+    def _next_commit(self) -> tuple[float, int]:
+        """When the next batch is committed, and which it is; by the time of its file, so that looking late is fine."""
+        before = self._location.committed or 0
+        until(lambda: (self._location.committed or 0) > before)
+        batch = self._location.committed or 0
+        return (self._location.root / "commits" / str(batch)).stat().st_mtime, batch
