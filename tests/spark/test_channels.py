@@ -39,7 +39,7 @@ class Feeder:
         return Counter((row % 7, file * 50 + row) for file in range(self.files) for row in range(ROWS))
 
     def _run(self) -> None:
-        while not self._stopped.wait(0.15):
+        while not self._stopped.wait(0.3):
             feed(self._folder, 1, rows=ROWS, start=self.files)
             self.files += 1
 
@@ -49,7 +49,7 @@ def _take(stage: Stage, driver: Driver, count: int) -> list[Checkpoint]:
     chance = random.Random(7)
     taken = []
     for _ in range(count):
-        time.sleep(chance.uniform(0.0, 1.2))
+        time.sleep(chance.uniform(0.0, 1.0))
         taken.append(stage.checkpoint(driver))
     return taken
 
@@ -93,7 +93,7 @@ def test_twenty_checkpoints_at_random_moments_are_each_restored_without_a_row_lo
 def test_the_naive_order_is_found_out(stage: Stage) -> None:
     """Upstream first, the same program doubles rows: the test above can fail."""
     _keep_all(stage)
-    truth, taken = _run(stage, "naive", 12)
+    truth, taken = _run(stage, "naive", 8)
     broken = [each for each in taken if find_inconsistency(stage.store.barriers.cuts(each.ref)) is not None]
     assert broken, "the naive order happened to be consistent every time"
     restored = _drain(stage, [broken[0].ref.id])

@@ -462,7 +462,7 @@ def test_a_driver_that_is_replaced_in_the_middle_of_a_checkpoint_stops_before_th
         stage.running(driver)
         scene.goes_on(driver)
         stage.checkpoint(driver)
-        scene.make_storage("slow 2")
+        scene.make_storage("slow 4")
         ref = stage.trigger().ref
         stage.until(lambda: stage.store.checkpoints.get(ref).phase is Phase.IN_PROGRESS, driver)
 

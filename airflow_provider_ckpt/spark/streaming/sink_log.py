@@ -47,20 +47,18 @@ class SinkLog:
         last = self._last(batch)
         if last is None:
             return {}
+        needed = logs.log_files(self._folder, last)
         found: dict[str, int] = {}
-        for file in logs.log_files(self._folder, last):
+        for file in (*self._before(needed[0].batch), *needed):
             for line in logs.log_lines(self._folder / file.name):
                 found.setdefault(logs.path_of(self._folder / file.name, line), file.batch)
-        return found | self._told_apart(last)
-
-    def _told_apart(self, last: int) -> dict[str, int]:
-        """What the files of single batches say that compaction has not yet removed."""
-        single = [each for each in logs.entries(self._folder) if not each.is_compact and each.batch <= last]
-        found = {}
-        for each in single:
-            file = self._folder / each.name
-            found.update({logs.path_of(file, line): each.batch for line in logs.log_lines(file)})
         return found
+
+    def _before(self, first: int) -> list[logs.LogFile]:
+        """The files since the compaction before: they tell apart what the newest one has put together."""
+        older = sorted((each for each in logs.entries(self._folder) if each.batch < first), key=lambda each: each.batch)
+        base = max((index for index, each in enumerate(older) if each.is_compact), default=0)
+        return older[base:]
 
     def _last(self, batch: int | None) -> int | None:
         """The newest entry ≤ batch: a batch without a row may have left none, unless compaction has taken it away."""

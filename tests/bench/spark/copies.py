@@ -1,1 +1,412 @@
-def run(stage): pass
+"""A location of a few hundred MB of RocksDB state: checkpoints and restores of it against plain copies of it.
+
+`CKPT_BENCH_STATE_MB` sets its size. One query aggregates keys whose values do not compress; input files arrive one at
+a time, and each is a batch. While measured, the query is idle. What is measured, three times each, in turns:
+
+- *first*: a checkpoint that knows of no earlier one: everything is stored;
+- *next*: a checkpoint after 0.1 % of the keys have changed;
+- against `cp -r` of the location, which is not flushed to the disk as ours is; on S3 against boto3's `upload_file` of
+  every file of the location, by as many threads as Spark runs tasks at once. All from warm caches.
+- *restore*: a new attempt's folder from the manifest, against `cp -r` (S3: `download_file`) of a plain copy to a new
+  place; cold caches where the system lets us. Verifying, which reads and hashes every byte, is shown by itself.
+
+The time of a checkpoint is from when the agent has seen the barrier to COMPLETED. Then 1 % of the keys change, and
+what the next checkpoint moves is compared with everything, and with what is new in the location: RocksDB writes the
+changed keys into new files, and its compaction writes others anew, which have to move as well. At the end, the storage
+must hold each file once, and after a cleanup that keeps one checkpoint that one must be intact.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from boto3.s3.transfer import TransferConfig
+from pyspark.sql import functions as F  # noqa: N812
+
+from airflow_provider_ckpt.coordinator.cleanup import cleanup
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.coordinator.verify import inspect, verify
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.records import Checkpoint
+from airflow_provider_ckpt.protocol.retention import Retention
+from airflow_provider_ckpt.protocol.settings import Settings
+from airflow_provider_ckpt.spark.agent import CheckpointAgent
+from airflow_provider_ckpt.spark.laying_out import lay_out_checkpoint
+from airflow_provider_ckpt.spark.streaming.location import Location
+from tests.bench.measure import Goal, Line, Pairs, Seconds, in_turns, median_of, show, timed
+from tests.bench.spark.s3_server import BUCKET, plain_client
+from tests.bench.spark.stage import (
+    Stage,
+    Taken,
+    copy_folder,
+    drop_caches,
+    files_below,
+    flush,
+    link_folder,
+    megabytes,
+    remove,
+    size_of,
+    until,
+)
+
+COLUMNS = 32  # of eight bytes that do not compress, for each key
+BYTES_OF_KEY = 8 * COLUMNS + 70  # as it lies in RocksDB's files, about
+KEYS_OF_BATCH = 250_000
+CORES = 2  # so many tasks run at once
+_MIB = 2**20
+_PLAIN = TransferConfig(use_threads=False, multipart_threshold=16 * _MIB, multipart_chunksize=16 * _MIB)
+
+
+def run(stage: Stage) -> None:
+    stage.spark.conf.set("spark.sql.shuffle.partitions", "4")
+    megabytes_wanted = int(os.environ.get("CKPT_BENCH_STATE_MB", stage.sizes.state_mb))
+    keys = megabytes_wanted * 1_000_000 // BYTES_OF_KEY
+    source = Source(stage, keys)
+    built = _build(stage, source)
+    for storage in stage.storages:
+        with ExitStack() as stack:
+            subject = _open(stack, stage, storage, source, built)
+            turns = 1 if stage.sizes.pairs == 1 else 3
+            _checkpoints(subject, turns)
+            _changes(subject)
+            _restores(subject, turns)
+            _cleanup(subject)
+
+
+class Source:
+    """Input files, each of which is one batch."""
+
+    def __init__(self, stage: Stage, keys: int) -> None:
+        self._stage = stage
+        self._written = 0
+        self.keys = keys
+        self.folder = stage.folder / "input"
+
+    def add(self, step: int, offset: int = 0, start: int = 0, end: int | None = None) -> None:
+        """A file with every `step`th key, each with a value that it never had before."""
+        self._written += 1
+        rows = self._stage.spark.range(start + offset, self.keys if end is None else end, step, 1).toDF("k")
+        staged = self._stage.folder / f"staged-{self._written}"
+        rows.withColumn("v", F.lit(self._written)).write.parquet(str(staged))
+        (written,) = staged.glob("part-*.parquet")
+        self.folder.mkdir(exist_ok=True)
+        written.rename(self.folder / f"{self._written:05}.parquet")
+        remove(staged)
+
+
+@dataclass
+class Subject:
+    """One running pipeline on one storage."""
+
+    stage: Stage
+    storage: str
+    pipeline: str
+    source: Source
+    context: Context
+
+    @property
+    def is_s3(self) -> bool:
+        return self.storage == "S3"
+
+    @property
+    def location(self) -> Path:
+        return self.stage.folder_of(self.pipeline).location("totals")
+
+    def change(self, step: int, offset: int) -> None:
+        before = Location(self.location).committed or 0
+        self.source.add(step, offset)
+        until(lambda: (Location(self.location).committed or 0) > before)
+        flush()
+
+    def take(self) -> Taken:
+        return self.stage.take(self.pipeline, self.storage)
+
+    def take_first(self) -> Taken:
+        self.stage.known_of(self.pipeline).forget()
+        return self.take()
+
+    def copy(self) -> Seconds:
+        """A plain copy of the location, as one would make it without us."""
+        flush()
+        if self.is_s3:
+            return timed(partial(_upload_all, self.stage.storages[self.storage], self.location))
+        target = self.stage.folder / "copy"
+        seconds = copy_folder(self.location, target)
+        remove(target)
+        flush()
+        return seconds
+
+
+def _build(stage: Stage, source: Source) -> Path:
+    """The location of a query that has read all keys."""
+    with stage.attached("build", "local disk") as agent:
+        seconds = timed(partial(_feed, stage, agent, source))
+    location = stage.folder_of("build").location("totals")
+    built = stage.folder / "built"
+    link_folder(location, built)
+    files = files_below(built)
+    stage.say(f"{source.keys:,} keys, {megabytes(size_of(files))} in {len(files)} files, built in {show(seconds)}")
+    flush()
+    return built
+
+
+def _feed(stage: Stage, agent: CheckpointAgent, source: Source) -> None:
+    starts = range(0, source.keys, KEYS_OF_BATCH)
+    for start in starts:
+        source.add(1, start=start, end=min(start + KEYS_OF_BATCH, source.keys))
+    query = _start(stage, agent, source)
+    location = Location(stage.folder_of("build").location("totals"))
+    until(lambda: query.exception() or location.committed == len(starts) - 1)
+    query.stop()
+    assert query.exception() is None, query.exception()
+
+
+def _open(stack: ExitStack, stage: Stage, storage: str, source: Source, built: Path) -> Subject:
+    """The query goes on in a pipeline of its own, from second names of what was built."""
+    pipeline = storage.replace(" ", "-")
+    agent = stack.enter_context(stage.attached(pipeline, storage, poll=0.05))
+    link_folder(built, stage.folder_of(pipeline).location("totals"))
+    query = _start(stage, agent, source)
+    stack.callback(query.stop)
+    subject = Subject(stage, storage, pipeline, source, stage.context(storage))
+    subject.change(10_000, 1)  # it runs, and has loaded its state
+    very_first = subject.take()  # also starts the Python workers of the tasks, once in the life of a driver
+    stage.say(f"{storage}: the very first of the driver: {show(very_first.by_agent)}")
+    return subject
+
+
+def _start(stage: Stage, agent: CheckpointAgent, source: Source) -> Any:
+    reader = stage.spark.readStream.schema("k long, v int").option("maxFilesPerTrigger", 1)
+    rows = reader.parquet(str(source.folder))
+    values = [F.max(F.xxhash64("k", "v", F.lit(n))).alias(f"v{n}") for n in range(COLUMNS)]
+    writer = rows.groupBy("k").agg(*values).writeStream.outputMode("update").format("noop")
+    return agent.start("totals", writer.trigger(processingTime="100 milliseconds"))
+
+
+# checkpoints
+
+
+def _checkpoints(subject: Subject, turns: int) -> None:
+    offsets = iter(range(1, 1000))
+    taken: list[Taken] = []
+
+    def first() -> Seconds:
+        flush()
+        taken.append(subject.take_first())
+        return taken[-1].by_agent
+
+    def next_() -> Seconds:
+        subject.change(1_000, next(offsets))
+        taken.append(subject.take())
+        return taken[-1].by_agent
+
+    for name, measure, goal in (("first", first, None), ("next", next_, Goal(most=0.1))):
+        pairs = in_turns(measure, subject.copy, turns)
+        _report_copies(subject, name, pairs, taken[-turns:], goal)
+
+
+def _report_copies(subject: Subject, name: str, pairs: Pairs, taken: list[Taken], goal: Goal | None) -> None:
+    stage, storage = subject.stage, subject.storage
+    theirs = f"boto3 upload by {CORES} threads" if subject.is_s3 else "cp -r"
+    for each, ours, copied in zip(taken, pairs.ours, pairs.theirs, strict=True):
+        stage.say(
+            f"{storage}: {name} {show(ours)} for {megabytes(each.new_bytes)} new of {megabytes(each.full_bytes)}, barrier "
+            f"to last ack {show(each.to_last_ack)}; {theirs} {show(copied)}: {ours / copied:.3f}"
+        )
+    stage.report(
+        Line(
+            what=f"{name} checkpoint of {megabytes(taken[-1].full_bytes)}, {storage}",
+            ours=f"{show(median_of(pairs.ours))}, {megabytes(median(each.new_bytes for each in taken))} new",
+            against=f"{theirs} of the location, {show(median_of(pairs.theirs))}",
+            ratio=pairs.slowness,
+            goal=goal,
+        )
+    )
+
+
+def _upload_all(url: str, folder: Path) -> None:
+    client = plain_client(url)
+    files = files_below(folder)
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(lambda file: client.upload_file(str(file), BUCKET, f"plain{file}", Config=_PLAIN), files))
+
+
+# 1 % of the keys
+
+
+def _changes(subject: Subject) -> None:
+    stage, storage = subject.stage, subject.storage
+    before = _identities(subject.location)
+    subject.change(100, 7)
+    new_files = {file: size for file, size in _identities(subject.location).items() if file not in before}
+    new = sum(new_files.values())
+    taken = subject.take()
+    share = taken.new_bytes / taken.full_bytes
+    stage.say(
+        f"{storage}: 1 % of the keys: {megabytes(taken.new_bytes)} moved of {megabytes(taken.full_bytes)}; new in the "
+        f"location {megabytes(new)} in {len(new_files)} files (changed keys and what RocksDB compacted); "
+        f"{show(taken.by_agent)}"
+    )
+    stage.report(
+        Line(
+            what=f"bytes moved after 1 % of the keys changed, {storage}",
+            ours=megabytes(taken.new_bytes),
+            against=f"everything, {megabytes(taken.full_bytes)}",
+            ratio=share,
+        )
+    )
+    stage.report(
+        Line(
+            what=f"bytes moved after 1 % of the keys changed, {storage}",
+            ours=megabytes(taken.new_bytes),
+            against=f"new in the location, {megabytes(new)}",
+            ratio=taken.new_bytes / new,
+            goal=Goal(most=1.01),
+        )
+    )
+
+
+def _identities(location: Path) -> dict[tuple[str, int, int], int]:
+    found = ((file, file.stat()) for file in files_below(location))
+    return {(str(file), stat.st_ino, stat.st_mtime_ns): stat.st_size for file, stat in found}
+
+
+# restores
+
+
+def _restores(subject: Subject, turns: int) -> None:
+    stage, storage = subject.stage, subject.storage
+    checkpoint = subject.take().checkpoint
+    manifest = load_manifest(subject.context, checkpoint)
+    plain = stage.folder / "plain-copy"
+    copy_folder(subject.location, plain)
+    attempts = iter(range(1000, 2000))
+    is_cold = drop_caches()
+
+    def ours() -> Seconds:
+        folder = stage.folder_of(subject.pipeline, next(attempts))
+        drop_caches()
+        seconds = timed(partial(lay_out_checkpoint, subject.context, manifest, folder))
+        remove(folder.root)
+        return seconds
+
+    def theirs() -> Seconds:
+        target = stage.folder / "copied-back"
+        drop_caches()
+        seconds = (
+            timed(partial(_download_all, stage.storages[storage], subject.location, target, subject.context.workers))
+            if subject.is_s3
+            else copy_folder(plain, target)
+        )
+        remove(target)
+        return seconds
+
+    pairs = in_turns(ours, theirs, turns)
+    drop_caches()
+    found = []
+    verifying = timed(lambda: found.append(inspect(subject.context, checkpoint)))
+    assert found[0].is_intact
+    remove(plain)
+    against = f"boto3 download by {subject.context.workers} threads" if subject.is_s3 else "cp -r back"
+    cache = "cold" if is_cold else "warm"
+    total = megabytes(found[0].bytes)
+    stage.say(
+        f"{storage}: restore of {total} {show(median_of(pairs.ours))}, {against} {show(median_of(pairs.theirs))}, "
+        f"{cache} caches; verifying {show(verifying)}"
+    )
+    what = f"restore of {total}, {cache}, {storage}"
+    theirs_text = f"{against}, {show(median_of(pairs.theirs))}"
+    stage.report(
+        Line(
+            what=what,
+            ours=show(median_of(pairs.ours)),
+            against=theirs_text,
+            ratio=pairs.slowness,
+            goal=None if subject.is_s3 else Goal(most=0.5),
+        )
+    )
+    stage.report(
+        Line(
+            what=f"verifying it before, {cache}, {storage}",
+            ours=show(verifying),
+            against=theirs_text,
+            ratio=verifying / median_of(pairs.theirs),
+        )
+    )
+
+
+def _download_all(url: str, location: Path, target: Path, threads: int) -> None:
+    """Every file that was uploaded of the location, whatever it was named after."""
+    client = plain_client(url)
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"plain{location}/")
+    keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+
+    def download(key: str) -> None:
+        file = target / key.removeprefix(f"plain{location}/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        client.download_file(BUCKET, key, str(file), Config=_PLAIN)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(download, keys))
+
+
+# the storage
+
+
+def _cleanup(subject: Subject) -> None:
+    """Each file is stored once; what retention keeps stays whole."""
+    stage, context = subject.stage, subject.context
+    stored = {file.path: file.size for file in context.storage.list(f"{subject.pipeline}/files/")}
+    named = _named_files(subject)
+    assert named.keys() == stored.keys(), "The storage holds other files than the manifests name."
+    stage.report(
+        Line(
+            what=f"stored bytes of {len(_completed(subject))} checkpoints, {subject.storage}",
+            ours=megabytes(sum(stored.values())),
+            against=f"each file once, {megabytes(sum(named.values()))}",
+            ratio=sum(stored.values()) / sum(named.values()),
+            goal=Goal(most=1),
+        )
+    )
+    _keep_one(subject, sum(stored.values()))
+
+
+def _keep_one(subject: Subject, stored: int) -> None:
+    stage, context = subject.stage, subject.context
+    keep_one: Callable[[Settings], Settings] = lambda _: Settings(retention=Retention(last=1))  # noqa: E731
+    stage.store.pipelines.change(subject.pipeline, keep_one, actor="bench")
+    report = cleanup(context, subject.pipeline)
+    assert not report.failed, report.failed
+    (kept,) = report.kept
+    checked = verify(context, next(each.ref for each in _completed(subject) if each.ref.id == kept))
+    left = sum(file.size for file in context.storage.list(f"{subject.pipeline}/files/"))
+    stage.say(
+        f"{subject.storage}: cleanup with keep_last=1: {megabytes(stored)} to {megabytes(left)}, {len(report.deleted)} "
+        f"files deleted; {checked.ref} {'intact' if checked.is_intact else checked.problems}"
+    )
+    stage.report(
+        Line(
+            what=f"what is left after keep_last=1, verified, {subject.storage}",
+            ours=f"{megabytes(left)}, {len(checked.problems)} problems",
+            against=f"the kept checkpoint, {megabytes(checked.bytes)}",
+            ratio=left / checked.bytes if checked.is_intact else float("inf"),
+            goal=Goal(most=1),
+        )
+    )
+
+
+def _completed(subject: Subject) -> tuple[Checkpoint, ...]:
+    completed = frozenset({Phase.COMPLETED})
+    return subject.stage.store.checkpoints.page(subject.pipeline, limit=100, phases=completed).checkpoints
+
+
+def _named_files(subject: Subject) -> dict[str, int]:
+    manifests = [load_manifest(subject.context, each) for each in _completed(subject)]
+    return {manifest.located(file): file.size for manifest in manifests for file in manifest.files.values()}

@@ -1,1 +1,171 @@
-def run(stage): pass
+"""From the barrier to the last acknowledgement, by the number of state partitions.
+
+A real query with 200 partitions first, and then locations that are written by hand, with 1,000 and 5,000 partitions of
+one operator, four small files each: those are given to the agent's own `Checkpointing`, whose files are made durable by
+real Spark tasks. The two sizes take turns. *First* stores every file, *next* one new file of each partition. Linear
+means: a partition of 5,000 costs at most 1.5 times one of 1,000. By the clock of the store.
+"""
+
+import itertools
+from functools import partial
+from statistics import median
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from airflow_provider_ckpt.protocol.cut import Graph, Query
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.spark.agent import CheckpointAgent
+from airflow_provider_ckpt.spark.capturing import Member
+from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
+from airflow_provider_ckpt.spark.conf import AgentConf
+from airflow_provider_ckpt.spark.holding import Known
+from airflow_provider_ckpt.spark.jobs import run_as_tasks
+from airflow_provider_ckpt.spark.streaming.location import Location
+from tests.bench.measure import Goal, Line, Seconds, median_of, show
+from tests.bench.sample import QUERY, run_pipeline
+from tests.bench.spark.stage import Stage, Taken, copy_folder, flush, remove, until
+from tests.unit.spark.locations import LocationOnDisk
+
+LOCAL = "local disk"
+FILES = ("1.snapshot", "2.delta", "3.delta", "4.delta")
+ROUNDS = 3
+
+
+def run(stage: Stage) -> None:
+    _live(stage)
+    for storage in stage.storages:
+        _synthetic(stage, storage)
+
+
+# a real query
+
+
+def _live(stage: Stage) -> None:
+    count = stage.sizes.live_partitions
+    stage.spark.conf.set("spark.sql.shuffle.partitions", str(count))
+    with stage.attached("live", LOCAL) as agent:
+        query = _start(stage, agent)
+        location = stage.folder_of("live").location("totals")
+        until(lambda: query.exception() or (Location(location).committed or 0) >= 3)
+        stage.take("live", LOCAL)  # starts the Python workers
+        pairs = [_with_copy(stage) for _ in range(ROUNDS + 2)]
+        query.stop()
+    takens, copies = [taken for taken, _ in pairs], [copied for _, copied in pairs]
+    acks = [taken.to_last_ack for taken in takens]
+    stage.say(f"{count} live partitions: barrier to last ack {', '.join(map(show, acks))}, the poll of 0.5 s included")
+    stage.say(
+        f"{count} live partitions: without the poll, to COMPLETED "
+        f"{', '.join(show(taken.by_agent) for taken in takens)}; cp -r {', '.join(map(show, copies))}"
+    )
+    stage.report(
+        Line(
+            what=f"barrier to last ack, {count} live state partitions, local disk",
+            ours=f"{show(median(acks))}, at most {show(max(acks))}",
+            against=f"cp -r of the location, {show(median_of(copies))}",
+            ratio=median(ack / copied for ack, copied in zip(acks, copies, strict=True)),
+        )
+    )
+
+
+def _start(stage: Stage, agent: CheckpointAgent):  # type: ignore[no-untyped-def]
+    reader = stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10_000)
+    rows = reader.option("numPartitions", 2).option("startTimestamp", 0).load()
+    totals = rows.groupBy((F.col("value") * 7919 % 50_000).alias("k")).agg(F.count("*"), F.sum("value"))
+    writer = totals.writeStream.outputMode("update").format("noop").trigger(processingTime="0 seconds")
+    return agent.start("totals", writer)
+
+
+def _with_copy(stage: Stage) -> tuple[Taken, Seconds]:
+    taken = stage.take("live", LOCAL)
+    copied = stage.folder / "copy"
+    seconds = _copy_alive(stage, copied)
+    remove(copied)
+    return taken, seconds
+
+
+def _copy_alive(stage: Stage, target):  # type: ignore[no-untyped-def]
+    """Files come and go under a `cp -r` of a living location: it complains, and goes on."""
+    return copy_folder(stage.folder_of("live").location("totals"), target, is_strict=False)
+
+
+# locations that are written by hand
+
+
+def _synthetic(stage: Stage, storage: str) -> None:
+    few, many = (Synthetic(stage, storage, count) for count in stage.sizes.partitions)
+    few.take_first()  # connected, workers started
+    rounds = [_round(few, many, turn) for turn in range(ROUNDS)]
+    for name in ("first", "next"):
+        costs = {each.count: [found[name, each.count] / each.count for found in rounds] for each in (few, many)}
+        small, large = median_of(costs[few.count]), median_of(costs[many.count])
+        for each in (few, many):
+            stage.say(
+                f"{storage}: {name} of {each.count:,} partitions: "
+                f"{', '.join(show(cost * each.count) for cost in costs[each.count])}"
+            )
+        stage.report(
+            Line(
+                what=f"{name}: barrier to last ack, for each partition, {storage}",
+                ours=f"{show(large)} of {many.count:,} ({show(large * many.count)})",
+                against=f"{show(small)} of {few.count:,} ({show(small * few.count)})",
+                ratio=median(theirs / ours for ours, theirs in zip(costs[few.count], costs[many.count], strict=True)),
+                goal=Goal(most=1.5),
+            )
+        )
+
+
+def _round(few: "Synthetic", many: "Synthetic", turn: int) -> dict[tuple[str, int], Seconds]:
+    ordered = (few, many) if turn % 2 else (many, few)
+    first = {("first", each.count): each.take_first() for each in ordered}
+    next_ = {("next", each.count): each.take_next() for each in reversed(ordered)}
+    return first | next_
+
+
+class Synthetic:
+    """A location with many partitions, and an agent's site on it."""
+
+    def __init__(self, stage: Stage, storage: str, count: int) -> None:
+        self.count = count
+        self._stage, self._storage = stage, storage
+        self._pipeline = f"{storage.replace(' ', '-')}-{count}"
+        self._folder = stage.folder_of(self._pipeline)
+        self._graph = Graph((Query(name=QUERY),))
+        self._batches = itertools.count(4)
+        run_pipeline(stage.store, self._pipeline)
+        self._location = LocationOnDisk(self._folder.location(QUERY))
+        self._location.run(3)
+        self._location.describe(partitions=count)
+        self._location.state(*FILES, partitions=count)
+        tasks = AgentConf(pipeline=None, places=stage._places(storage)).tasks
+        self._site = Site(
+            context=stage.context(storage),
+            folder=self._folder,
+            known=Known(),
+            run_shares=partial(self._run_shares, tasks),
+            metastore_url=stage.metastore_url,
+            storage_url=stage.storages[storage],
+        )
+
+    def take_first(self) -> Seconds:
+        self._site.known.forget()
+        return self._take()
+
+    def take_next(self) -> Seconds:
+        batch = next(self._batches)
+        self._location.see(batch, [f"{batch}.json"])
+        self._location.plan(batch, {"logOffset": batch})
+        self._location.state(f"{batch + 1}.delta", partitions=self.count)
+        self._location.commit(batch)
+        return self._take()
+
+    def _take(self) -> Seconds:
+        flush()
+        member = Member(name=QUERY, reads=(), writes=(), output=None, properties={}, is_active=lambda: True)
+        ref = self._stage.trigger(self._pipeline)
+        checkpoint = Checkpointing(self._site, ref, self._graph, {QUERY: member}).run()
+        assert checkpoint is not None
+        assert checkpoint.phase is Phase.COMPLETED
+        return self._stage.see(ref, self._storage).to_last_ack
+
+    def _run_shares(self, tasks: int, order, shares):  # type: ignore[no-untyped-def]
+        return run_as_tasks(self._stage.spark, order, shares, tasks)

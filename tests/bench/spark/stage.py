@@ -45,7 +45,9 @@ class Taken:
 
     checkpoint: Checkpoint
     by_agent: Seconds  # from when the agent has seen the barrier to COMPLETED
-    to_last_ack: Seconds  # from the barrier to the last acknowledgement, by the store's clock, the agent's poll included
+    to_last_ack: (
+        Seconds  # from the barrier to the last acknowledgement, by the store's clock, the agent's poll included
+    )
 
     @property
     def ref(self) -> Ref:
@@ -130,9 +132,7 @@ class Stage:
         until(lambda: ref in _took)
         rows = self.store.acks.rows(ref)
         last = max(row.acked_at for row in rows if row.acked_at is not None)
-        return Taken(
-            checkpoint=ended, by_agent=_took[ref], to_last_ack=(last - ended.triggered_at).total_seconds()
-        )
+        return Taken(checkpoint=ended, by_agent=_took[ref], to_last_ack=(last - ended.triggered_at).total_seconds())
 
     def _places(self, storage: str) -> Places:
         return Places(
@@ -193,10 +193,11 @@ def drop_caches() -> bool:
     return True
 
 
-def copy_folder(source: Path, target: Path) -> Seconds:
-    """`cp -r`, timed; the copy stays."""
+def copy_folder(source: Path, target: Path, *, is_strict: bool = True) -> Seconds:
+    """`cp -r`, timed; the copy stays. Files that go away meanwhile are an error only when strict."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    return timed(partial(subprocess.run, ["cp", "-r", str(source), str(target)], check=True))
+    errors = None if is_strict else subprocess.DEVNULL
+    return timed(partial(subprocess.run, ["cp", "-r", str(source), str(target)], check=is_strict, stderr=errors))
 
 
 def link_folder(source: Path, target: Path) -> None:

@@ -20,8 +20,8 @@ from tests.bench.measure import Goal, Line, show
 from tests.bench.spark.stage import Stage, Taken, megabytes, until
 
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-ROWS = 200_000  # of a batch
-KEYS = 500_000
+ROWS = 20_000  # of a batch
+KEYS = 200_000
 WARM_UP = 25  # seconds: Java compiles what it runs often
 
 

@@ -6,6 +6,7 @@ runs everything that there is through: first a, then b, then c, in batches as la
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +75,17 @@ def _parquet(rows: DataFrame, trigger: Trigger):  # type: ignore[no-untyped-def]
     return rows.writeStream.outputMode("append").format("parquet").trigger(**trigger)
 
 
+def take_time() -> None:
+    """Some time passes between the captures of two queries, so that the order matters."""
+    point = capturing.Capturing._point
+
+    def later(self, member):  # type: ignore[no-untyped-def]
+        time.sleep(0.8)
+        return point(self, member)
+
+    capturing.Capturing._point = later  # type: ignore[method-assign]
+
+
 def be_naive() -> None:
     """Capture as one would without thinking: upstream first, each where it happens to be."""
     order = Graph.capture_order
@@ -93,4 +105,5 @@ if __name__ == "__main__":
     else:
         if what == "naive":
             be_naive()
+        take_time()
         run(session, input_folder, output)

@@ -123,3 +123,16 @@ def test_a_broken_entry_of_the_sinks_log_is_corrupt_and_named(output: Path) -> N
     (output / FOLDER / "4").write_text('v1\n{"path":')
     with pytest.raises(Corrupt, match=rf"{FOLDER}/4 is not what Spark writes"):
         SinkLog(output).published(5)
+
+
+def test_what_came_with_a_compacted_entry_is_known_after_the_next_compaction(tmp_path: Path) -> None:
+    """Batch 3 has no file of its own, only the compacted one: it must not be taken for batch 7."""
+    names: list[str] = []
+    for batch in range(9):
+        names.append(f"f{batch}")
+        is_compact = batch in (3, 7)
+        _write(tmp_path, f"{batch}.compact" if is_compact else str(batch), names if is_compact else names[-1:])
+    published = SinkLog(tmp_path).published(8)
+    assert {path.rpartition("/")[2]: batch for path, batch in published.items()} == {
+        "f0": 3, "f1": 3, "f2": 3, "f3": 3, "f4": 4, "f5": 5, "f6": 6, "f7": 7, "f8": 8
+    }  # fmt: skip
