@@ -236,6 +236,10 @@ def _postgresql(url: sa.URL) -> sa.Engine:
             pool_size=4,
             connect_args={
                 "connect_timeout": 10,
+                "keepalives_idle": 10,  # a host that is gone is noticed within half a minute
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 30_000,
                 "application_name": "ckpt",
                 "options": f"-c lock_timeout={_BUSY_SECONDS}s",
             },

@@ -21,7 +21,6 @@ from airflow_provider_ckpt.protocol.records import (
     Checkpoint,
     DesiredState,
     Ref,
-    Triggered,
     TriggerRequest,
 )
 from airflow_provider_ckpt.spark import plan
@@ -137,7 +136,9 @@ class Attachment:
 
     def _hear(self, beat: Beat) -> None:
         if not beat.is_current:
-            self._is_fenced.set()
+            if not self._is_fenced.is_set():
+                self._is_fenced.set()
+                self._queries.pause_harmful()  # now: the manager may be in the middle of a checkpoint
             return
         self._is_silent.clear()
         if beat.desired_state is DesiredState.STOPPED:
@@ -242,15 +243,12 @@ class Attachment:
     def _take_last(self) -> None:
         give_up = time.monotonic() + self._timeout
         while time.monotonic() < give_up and not self._is_fenced.is_set():
-            triggered = self._trigger_last()
-            if triggered is not None and triggered.checkpoint is not None:
-                if self._answer(triggered.checkpoint.ref) is None:
-                    continue
+            if (ref := self._trigger_last()) is not None and self._answer(ref) is not None:
                 return
             time.sleep(1.0)
         _log.warning("Attempt %d ends without a last checkpoint.", self.folder.attempt)
 
-    def _trigger_last(self) -> Triggered | None:
+    def _trigger_last(self) -> Ref | None:
         request = TriggerRequest(
             pipeline=self._claimed.pipeline,
             key=f"last of attempt {self.folder.attempt} {uuid4().hex}",
@@ -259,10 +257,11 @@ class Attachment:
             is_last=True,
         )
         try:
-            return self._store.barriers.trigger(request)
+            checkpoint = self._store.barriers.trigger(request).checkpoint
         except CkptError as error:
             _log.warning("%s", error)
             return None
+        return None if checkpoint is None else checkpoint.ref
 
     def _end(self, status: AttemptStatus, failure: str | None) -> None:
         try:

@@ -25,6 +25,8 @@ from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
 _log = logging.getLogger(__name__)
 _TRIES = 5
 _POLL = 0.05  # seconds
+_QUICK = 0.01
+_NEXT_COMMIT = 10.0  # seconds that a commit is waited for after files have vanished
 
 
 class Unreached(CkptError):
@@ -98,10 +100,18 @@ class Capturing:
                 return self._hold(member, point, began)
             except Vanished as error:
                 _log.info("%s at batch %s: %s; captured anew", member.name, point.batch, error)
+                self._wait_for_newer(member, point.batch)
         raise Unreached(
             f"{member.name} could not be captured: Spark's maintenance took its files away {_TRIES} times. Raise "
             "spark.sql.streaming.minBatchesToRetain or spark.sql.streaming.stateStore.maintenanceInterval."
         )
+
+    def _wait_for_newer(self, member: Member, batch: int | None) -> None:
+        """What is gone stays gone: only right after the next commit is everything there again."""
+        location = Location(self._folder.location(member.name))
+        give_up = time.monotonic() + _NEXT_COMMIT
+        while location.committed == batch and member.is_active() and time.monotonic() < give_up:
+            time.sleep(_QUICK)
 
     def _point(self, member: Member) -> _Point:
         location = Location(self._folder.location(member.name))

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -44,7 +45,7 @@ class Started:
 
     def stop(self) -> None:
         if self.query is not None:
-            with suppress(PySparkException):  # it may have failed meanwhile: that is no reason not to stop the others
+            with suppress(PySparkException, Py4JError, OSError):  # it or the JVM has failed: the others must stop too
                 self.query.stop()
 
 
@@ -93,22 +94,24 @@ class Queries:
 
     def pause_harmful(self) -> list[str]:
         """Stop what must not go on beside a newer attempt; what writes into this attempt's own folders may."""
-        paused = [each for each in self if each.can_harm and each.is_active]
-        for each in paused:
-            each.is_paused = True
-            each.stop()
-        return [each.name for each in paused]
+        with self._lock:  # nobody resumes what is still being stopped
+            paused = [each for each in self if each.can_harm and each.is_active]
+            for each in paused:
+                each.is_paused = True
+                each.stop()
+            return [each.name for each in paused]
 
     def resume(self) -> Iterator[str]:
         """Go on with what was paused, from where it was; yields those that only their own program can start."""
-        for each in self:
-            if not each.is_paused:
-                continue
-            if each.start_again is None:
-                yield each.name
-                continue
-            each.query = each.start_again()
-            each.is_paused = False
+        with self._lock:
+            for each in self:
+                if not each.is_paused:
+                    continue
+                if each.start_again is None:
+                    yield each.name
+                    continue
+                each.query = each.start_again()
+                each.is_paused = False
 
     @property
     def has_paused(self) -> bool:

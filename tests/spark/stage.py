@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,14 +47,14 @@ class Driver:
 
     def kill(self) -> None:
         """kill -9, the JVM and the Python workers as well."""
-        with_group(self.process.pid, signal.SIGKILL)
+        with_session(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def freeze(self) -> None:
-        with_group(self.process.pid, signal.SIGSTOP)
+        with_session(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        with_group(self.process.pid, signal.SIGCONT)
+        with_session(self.process.pid, signal.SIGCONT)
 
     @property
     def has_ended(self) -> bool:
@@ -75,11 +75,13 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def with_group(pid: int, number: int) -> None:
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        return
+def with_session(session: int, number: int) -> None:
+    """A signal for everything that a driver has started: the JVM, and the Python workers with groups of their own."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended while we look
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                os.kill(int(folder.name), number)
 
 
 @dataclass

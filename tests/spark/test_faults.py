@@ -302,7 +302,6 @@ def test_a_driver_that_is_killed_between_acknowledgements_goes_on_from_the_check
         scene.ends_undisturbed(again, feeder, unique_of=restored.attempt.number)
 
 
-@pytest.mark.xfail(strict=True, reason="Started.stop lets Py4JError through: the manager dies, the heart beats on")
 def test_a_driver_whose_jvm_is_killed_ends_and_does_not_look_alive(new_scene: NewScene) -> None:
     scene = new_scene()
     stage = scene.stage
@@ -403,7 +402,6 @@ def test_a_store_that_is_away_for_longer_pauses_what_could_do_harm_until_it_is_b
         assert attempt.number == 1
 
 
-@pytest.mark.xfail(strict=True, reason="Queries.resume starts what pause_harmful is still stopping")
 def test_a_store_that_comes_back_while_a_query_is_being_paused_finds_it_going_on(
     new_scene: NewScene, postgresql: str, door: Door
 ) -> None:
@@ -451,7 +449,6 @@ def test_a_driver_that_was_replaced_while_it_did_not_reach_the_store_stops_and_s
         assert outputs(scene.out / "totals") == written
 
 
-@pytest.mark.xfail(strict=True, reason="a fenced driver's queries go on until its manager is done with a checkpoint")
 def test_a_driver_that_is_replaced_in_the_middle_of_a_checkpoint_stops_before_the_new_one_may_start(
     new_scene: NewScene,
 ) -> None:

@@ -46,12 +46,11 @@ def _read_copy(out: Path) -> Counter[tuple[int, int]]:
     """As an outside reader without Spark: what the log of the current folder names."""
     current = out / "copy" / "current"
     logs = sorted((current / "_spark_metadata").glob("[0-9]*"), key=lambda file: int(file.stem))
-    compact = [file for file in logs if file.suffix]
-    base = int(compact[-1].stem) if compact else -1
+    base = max((int(file.stem) for file in logs if file.suffix), default=-1)
     lines = [
         line
         for file in logs
-        if int(file.stem) > base or file == (compact or [None])[-1]
+        if int(file.stem) > base or (file.suffix and int(file.stem) == base)
         for line in file.read_text().splitlines()[1:]
     ]
     paths = {json.loads(line)["path"].removeprefix("file://") for line in lines}

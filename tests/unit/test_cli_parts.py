@@ -15,8 +15,8 @@ from airflow_provider_ckpt.cli.redaction import has_secret, redact, redact_all
 from airflow_provider_ckpt.cli.refs import id_or_name
 from airflow_provider_ckpt.cli.running import load_handler
 from airflow_provider_ckpt.cli.settings import places
-from airflow_provider_ckpt.coordinator.places import Places
 from airflow_provider_ckpt.cli.writing import one_line
+from airflow_provider_ckpt.coordinator.places import Places
 from airflow_provider_ckpt.protocol import errors
 from airflow_provider_ckpt.protocol.errors import CkptError, Misused, NotFound
 

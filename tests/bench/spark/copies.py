@@ -85,19 +85,19 @@ class Source:
 
     def __init__(self, stage: Stage, keys: int) -> None:
         self._stage = stage
-        self._written = 0
+        self.written = 0
         self.keys = keys
         self.folder = stage.folder / "input"
 
     def add(self, step: int, offset: int = 0, start: int = 0, end: int | None = None) -> None:
         """A file with every `step`th key, each with a value that it never had before."""
-        self._written += 1
+        self.written += 1
         rows = self._stage.spark.range(start + offset, self.keys if end is None else end, step, 1).toDF("k")
-        staged = self._stage.folder / f"staged-{self._written}"
-        rows.withColumn("v", F.lit(self._written)).write.parquet(str(staged))
+        staged = self._stage.folder / f"staged-{self.written}"
+        rows.withColumn("v", F.lit(self.written)).write.parquet(str(staged))
         (written,) = staged.glob("part-*.parquet")
         self.folder.mkdir(exist_ok=True)
-        written.rename(self.folder / f"{self._written:05}.parquet")
+        written.rename(self.folder / f"{self.written:05}.parquet")
         remove(staged)
 
 
@@ -119,11 +119,13 @@ class Subject:
     def location(self) -> Path:
         return self.stage.folder_of(self.pipeline).location("totals")
 
-    def change(self, step: int, offset: int) -> None:
-        before = Location(self.location).committed or 0
+    def change(self, step: int, offset: int) -> int:
+        """Change every `step`th key; how many bytes are new in the location then."""
+        before = _identities(self.location)
         self.source.add(step, offset)
-        until(lambda: (Location(self.location).committed or 0) > before)
+        until(lambda: Location(self.location).committed == self.source.written - 1)
         flush()
+        return sum(size for file, size in _identities(self.location).items() if file not in before)
 
     def take(self) -> Taken:
         return self.stage.take(self.pipeline, self.storage)
@@ -196,29 +198,36 @@ def _start(stage: Stage, agent: CheckpointAgent, source: Source) -> Any:
 def _checkpoints(subject: Subject, turns: int) -> None:
     offsets = iter(range(1, 1000))
     taken: list[Taken] = []
+    written: list[int] = []
 
     def first() -> Seconds:
         flush()
+        written.append(size_of(files_below(subject.location)))
         taken.append(subject.take_first())
         return taken[-1].by_agent
 
     def next_() -> Seconds:
-        subject.change(1_000, next(offsets))
+        written.append(subject.change(1_000, next(offsets)))
         taken.append(subject.take())
         return taken[-1].by_agent
 
-    for name, measure, goal in (("first", first, None), ("next", next_, Goal(most=0.1))):
-        pairs = in_turns(measure, subject.copy, turns)
-        _report_copies(subject, name, pairs, taken[-turns:], goal)
+    pairs = in_turns(first, subject.copy, turns)
+    _report_copies(subject, "first", pairs, taken[-turns:], written[-turns:])
+    turns = 2 * turns - 1
+    pairs = in_turns(next_, subject.copy, turns)
+    _report_copies(subject, "next", pairs, taken[-turns:], written[-turns:], Goal(most=0.1))
 
 
-def _report_copies(subject: Subject, name: str, pairs: Pairs, taken: list[Taken], goal: Goal | None) -> None:
+def _report_copies(
+    subject: Subject, name: str, pairs: Pairs, taken: list[Taken], written: list[int], goal: Goal | None = None
+) -> None:
     stage, storage = subject.stage, subject.storage
     theirs = f"boto3 upload by {CORES} threads" if subject.is_s3 else "cp -r"
-    for each, ours, copied in zip(taken, pairs.ours, pairs.theirs, strict=True):
+    for each, new, ours, copied in zip(taken, written, pairs.ours, pairs.theirs, strict=True):
         stage.say(
-            f"{storage}: {name} {show(ours)} for {megabytes(each.new_bytes)} new of {megabytes(each.full_bytes)}, barrier "
-            f"to last ack {show(each.to_last_ack)}; {theirs} {show(copied)}: {ours / copied:.3f}"
+            f"{storage}: {name} {show(ours)}: {megabytes(each.new_bytes)} moved of {megabytes(each.full_bytes)}, "
+            f"{megabytes(new)} new in the location; barrier to last ack {show(each.to_last_ack)}; {theirs} "
+            f"{show(copied)}: {ours / copied:.3f}"
         )
     stage.report(
         Line(
@@ -243,15 +252,12 @@ def _upload_all(url: str, folder: Path) -> None:
 
 def _changes(subject: Subject) -> None:
     stage, storage = subject.stage, subject.storage
-    before = _identities(subject.location)
-    subject.change(100, 7)
-    new_files = {file: size for file, size in _identities(subject.location).items() if file not in before}
-    new = sum(new_files.values())
+    new = subject.change(100, 7)
     taken = subject.take()
     share = taken.new_bytes / taken.full_bytes
     stage.say(
         f"{storage}: 1 % of the keys: {megabytes(taken.new_bytes)} moved of {megabytes(taken.full_bytes)}; new in the "
-        f"location {megabytes(new)} in {len(new_files)} files (changed keys and what RocksDB compacted); "
+        f"location {megabytes(new)} (the changed keys, and what RocksDB compacted); "
         f"{show(taken.by_agent)}"
     )
     stage.report(

@@ -210,8 +210,8 @@ def remove(folder: Path) -> None:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Without the checksums that Hadoop keeps beside each."""
-    return [file for file in folder.rglob("*") if file.is_file() and not file.name.endswith(".crc")]
+    """Without the checksums that Hadoop keeps beside each, which are hidden."""
+    return [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")]
 
 
 def size_of(files: list[Path]) -> int:

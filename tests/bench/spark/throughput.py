@@ -5,10 +5,16 @@ with changelogs, each batch as soon as the one before has ended. Time is cut int
 commit; in every other one a checkpoint is taken right at its beginning. A pair is one window of each kind, side by
 side, and which comes first changes. So a checkpoint carries what two windows wrote, twice of what it would have to.
 The agent is attached in both; without checkpoints it asks the store twice a second.
+
+Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
+change with what else the machine does. The S3 server runs on the same cores as Spark, and takes them from it.
 """
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -28,6 +34,7 @@ WARM_UP = 25  # seconds: Java compiles what it runs often
 @dataclass(frozen=True, slots=True)
 class Window:
     rate: float  # rows per second
+    cpu: float  # seconds of the processor for each row
     taken: Taken | None
 
 
@@ -72,6 +79,15 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
             goal=Goal(least=0.98),
         )
     )
+    costs = [without.cpu / with_.cpu for with_, without in pairs]
+    stage.report(
+        Line(
+            what=f"the same, rows by second of processor time, {storage}",
+            ours=f"{1 / median(with_.cpu for with_, _ in pairs):,.0f}",
+            against=f"none, {1 / median(without.cpu for _, without in pairs):,.0f}; {min(costs):.3f}..{max(costs):.3f}",
+            ratio=median(costs),
+        )
+    )
 
 
 class _Windows:
@@ -88,11 +104,14 @@ class _Windows:
 
     def _run(self, *, is_with: bool) -> Window:
         began, before = self._next_commit()
+        used = _processor_seconds()
         ref = self._stage.trigger(self._pipeline) if is_with else None
         time.sleep(self._stage.sizes.window)
         ended, after = self._next_commit()
+        used = _processor_seconds() - used
         taken = None if ref is None else self._stage.see(ref, self._storage)
-        return Window(rate=(after - before) * ROWS / (ended - began), taken=taken)
+        rows = (after - before) * ROWS
+        return Window(rate=rows / (ended - began), cpu=used / rows, taken=taken)
 
     def _next_commit(self) -> tuple[float, int]:
         """When the next batch is committed, and which it is; by the time of its file, so that looking late is fine."""
@@ -100,3 +119,14 @@ class _Windows:
         until(lambda: (self._location.committed or 0) > before)
         batch = self._location.committed or 0
         return (self._location.root / "commits" / str(batch)).stat().st_mtime, batch
+
+
+def _processor_seconds() -> float:
+    """Of all processes of this session, and of those that they have outlived."""
+    session, ticks = os.getsid(0), 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended while we look
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")

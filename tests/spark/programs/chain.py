@@ -89,12 +89,12 @@ def take_time() -> None:
 def be_naive() -> None:
     """Capture as one would without thinking: upstream first, each where it happens to be."""
     order = Graph.capture_order
-    Graph.capture_order = lambda graph: tuple(reversed(order(graph)))  # type: ignore[method-assign]
+    Graph.capture_order = lambda graph: tuple(reversed(order(graph)))  # type: ignore[method-assign, assignment]
     capturing.Capturing._point = lambda self, member: capturing._Point(  # type: ignore[method-assign]
         batch=Location(self._folder.location(member.name)).committed
     )
     barriers._check_order = lambda *_: None
-    barriers.find_inconsistency = lambda _: None
+    barriers.find_inconsistency = lambda _: None  # type: ignore[attr-defined, assignment]
 
 
 if __name__ == "__main__":

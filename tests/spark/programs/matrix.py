@@ -37,7 +37,7 @@ class _Sums(StatefulProcessor):
         self._sum = handle.getValueState("sum", "sum long")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
-        total = self._sum.get()[0] if self._sum.exists() else 0
+        total = (self._sum.get() or (0,))[0] if self._sum.exists() else 0
         for each in rows:
             total += int(each.v.sum()) if isinstance(each, pd.DataFrame) else each.v
         self._sum.update((total,))

@@ -25,10 +25,10 @@ def main(source: str, out: Path, options: dict[str, str]) -> None:
     if change == "partitions":
         spark.conf.set("spark.sql.shuffle.partitions", "3")
     with CheckpointAgent.from_conf(spark) as ckpt:
-        rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         if change == "clean":
-            rows = rows.option("cleanSource", "delete")
-        rows = rows.json(source) if change != "source" else spark.readStream.schema(SCHEMA).parquet(source)
+            reader = reader.option("cleanSource", "delete")
+        rows = reader.json(source) if change != "source" else reader.parquet(source)
         totals = rows.groupBy("k").agg(F.sum("v").alias("s"))
         if change == "operator":
             totals = rows.groupBy("k", "u").agg(F.sum("v").alias("s"))
