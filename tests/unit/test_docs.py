@@ -19,7 +19,7 @@ def test_the_snippet_of_the_test_kit_runs() -> None:
     assert "truth" in names
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operating.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/operating.md", "docs/spark.md"])
 def test_every_command_that_a_document_shows_exists(document: str) -> None:
     text = (_ROOT / document).read_text()
     shown = set(re.findall(r"(?:\$ |`)ckpt ([a-z]+)", text))

@@ -6,17 +6,21 @@ a time, and each is a batch. While measured, the query is idle. What is measured
 - *first*: a checkpoint that knows of no earlier one: everything is stored;
 - *next*: a checkpoint after 0.1 % of the keys have changed;
 - against `cp -r` of the location, which is not flushed to the disk as ours is; on S3 against boto3's `upload_file` of
-  every file of the location, by as many threads as Spark runs tasks at once. All from warm caches.
-- *restore*: a new attempt's folder from the manifest, against `cp -r` (S3: `download_file`) of a plain copy to a new
-  place; cold caches where the system lets us. Verifying, which reads and hashes every byte, is shown by itself.
+  every file of the location, by as many threads as Spark runs tasks at once. All from warm caches. A location has more
+  bytes than its newest batch needs (Spark keeps old versions); a first checkpoint is therefore also set against a copy
+  of just the files that it stores.
+- *restore*: a new attempt's folder from the manifest, against `cp -r` (S3: `get_object`) of exactly the same files to a
+  new place; cold caches where the system lets us. On S3 the server shares our caches and cores. Verifying, which reads
+  and hashes every byte, is shown by itself.
 
 The time of a checkpoint is from when the agent has seen the barrier to COMPLETED. Then 1 % of the keys change, and
 what the next checkpoint moves is compared with everything, and with what is new in the location: RocksDB writes the
 changed keys into new files, and its compaction writes others anew, which have to move as well. At the end, the storage
-must hold each file once, and after a cleanup that keeps one checkpoint that one must be intact.
+must hold each file (a name and its content) once, and after a cleanup that keeps one checkpoint it must be intact.
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -32,7 +36,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from airflow_provider_ckpt.coordinator.cleanup import cleanup
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
-from airflow_provider_ckpt.coordinator.verify import inspect, verify
+from airflow_provider_ckpt.coordinator.verify import Verification, inspect, verify
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint
 from airflow_provider_ckpt.protocol.retention import Retention
@@ -75,9 +79,9 @@ def run(stage: Stage) -> None:
             subject = _open(stack, stage, storage, source, built)
             turns = 1 if stage.sizes.pairs == 1 else 3
             _checkpoints(subject, turns)
+            _keep_one(subject)  # measuring firsts has stored the same files again and again
             _changes(subject)
             _restores(subject, turns)
-            _cleanup(subject)
 
 
 class Source:
@@ -134,16 +138,27 @@ class Subject:
         self.stage.known_of(self.pipeline).forget()
         return self.take()
 
-    def copy(self) -> Seconds:
-        """A plain copy of the location, as one would make it without us."""
+    def copy(self, folder: Path | None = None) -> Seconds:
+        """A plain copy of the location, as one would make it without us, or of another folder."""
+        source = folder or self.location
         flush()
         if self.is_s3:
-            return timed(partial(_upload_all, self.stage.storages[self.storage], self.location))
+            return timed(partial(_upload_all, self.url, source, f"plain{source}"))
         target = self.stage.folder / "copy"
-        seconds = copy_folder(self.location, target)
+        seconds = copy_folder(source, target)
         remove(target)
         flush()
         return seconds
+
+    @property
+    def url(self) -> str:
+        return self.stage.storages[self.storage]
+
+    def lay_out(self, checkpoint: Checkpoint, attempt: int) -> Path:
+        """A folder with the files of a checkpoint, no more and no fewer."""
+        folder = self.stage.folder_of(self.pipeline, attempt)
+        lay_out_checkpoint(self.context, load_manifest(self.context, checkpoint), folder)
+        return folder.root
 
 
 def _build(stage: Stage, source: Source) -> Path:
@@ -213,7 +228,8 @@ def _checkpoints(subject: Subject, turns: int) -> None:
 
     pairs = in_turns(first, subject.copy, turns)
     _report_copies(subject, "first", pairs, taken[-turns:], written[-turns:])
-    turns = 2 * turns - 1
+    _report_same_bytes(subject, median_of(pairs.ours), taken[-1])
+    turns = turns if subject.is_s3 else 2 * turns - 1
     pairs = in_turns(next_, subject.copy, turns)
     _report_copies(subject, "next", pairs, taken[-turns:], written[-turns:], Goal(most=0.1))
 
@@ -223,6 +239,7 @@ def _report_copies(
 ) -> None:
     stage, storage = subject.stage, subject.storage
     theirs = f"boto3 upload by {CORES} threads" if subject.is_s3 else "cp -r"
+    located = size_of(files_below(subject.location))
     for each, new, ours, copied in zip(taken, written, pairs.ours, pairs.theirs, strict=True):
         stage.say(
             f"{storage}: {name} {show(ours)}: {megabytes(each.new_bytes)} moved of {megabytes(each.full_bytes)}, "
@@ -233,18 +250,35 @@ def _report_copies(
         Line(
             what=f"{name} checkpoint of {megabytes(taken[-1].full_bytes)}, {storage}",
             ours=f"{show(median_of(pairs.ours))}, {megabytes(median(each.new_bytes for each in taken))} new",
-            against=f"{theirs} of the location, {show(median_of(pairs.theirs))}",
+            against=f"{theirs} of the location of {megabytes(located)}, {show(median_of(pairs.theirs))}",
             ratio=pairs.slowness,
             goal=goal,
         )
     )
 
 
-def _upload_all(url: str, folder: Path) -> None:
+def _report_same_bytes(subject: Subject, ours: Seconds, taken: Taken) -> None:
+    folder = subject.lay_out(taken.checkpoint, 900)
+    theirs = median_of([subject.copy(folder) for _ in range(3)])
+    subject.stage.report(
+        Line(
+            what=f"first checkpoint of {megabytes(taken.full_bytes)}, {subject.storage}",
+            ours=show(ours),
+            against=f"a plain copy of just its files, {megabytes(size_of(files_below(folder)))}, {show(theirs)}",
+            ratio=ours / theirs,
+        )
+    )
+    remove(folder)
+
+
+def _upload_all(url: str, folder: Path, prefix: str) -> None:
     client = plain_client(url)
-    files = files_below(folder)
+
+    def upload(file: Path) -> None:
+        client.upload_file(str(file), BUCKET, f"{prefix}/{file.relative_to(folder)}", Config=_PLAIN)
+
     with ThreadPoolExecutor(CORES) as pool:
-        list(pool.map(lambda file: client.upload_file(str(file), BUCKET, f"plain{file}", Config=_PLAIN), files))
+        list(pool.map(upload, files_below(folder)))
 
 
 # 1 % of the keys
@@ -277,6 +311,7 @@ def _changes(subject: Subject) -> None:
             goal=Goal(most=1.01),
         )
     )
+    _report_stored(subject)
 
 
 def _identities(location: Path) -> dict[tuple[str, int, int], int]:
@@ -288,76 +323,87 @@ def _identities(location: Path) -> dict[tuple[str, int, int], int]:
 
 
 def _restores(subject: Subject, turns: int) -> None:
-    stage, storage = subject.stage, subject.storage
     checkpoint = subject.take().checkpoint
     manifest = load_manifest(subject.context, checkpoint)
-    plain = stage.folder / "plain-copy"
-    copy_folder(subject.location, plain)
+    plain = _plain_copy(subject, checkpoint)
     attempts = iter(range(1000, 2000))
-    is_cold = drop_caches()
 
     def ours() -> Seconds:
-        folder = stage.folder_of(subject.pipeline, next(attempts))
+        folder = subject.stage.folder_of(subject.pipeline, next(attempts))
         drop_caches()
         seconds = timed(partial(lay_out_checkpoint, subject.context, manifest, folder))
         remove(folder.root)
         return seconds
 
     def theirs() -> Seconds:
-        target = stage.folder / "copied-back"
+        target = subject.stage.folder / "copied-back"
         drop_caches()
-        seconds = (
-            timed(partial(_download_all, stage.storages[storage], subject.location, target, subject.context.workers))
-            if subject.is_s3
-            else copy_folder(plain, target)
-        )
+        seconds = _copy_back(subject, plain, target)
         remove(target)
         return seconds
 
     pairs = in_turns(ours, theirs, turns)
-    drop_caches()
-    found = []
-    verifying = timed(lambda: found.append(inspect(subject.context, checkpoint)))
-    assert found[0].is_intact
+    is_cold = drop_caches()
+    verified: list[Verification] = []
+    verifying = timed(lambda: verified.append(inspect(subject.context, checkpoint)))
+    assert verified[0].is_intact
     remove(plain)
-    against = f"boto3 download by {subject.context.workers} threads" if subject.is_s3 else "cp -r back"
-    cache = "cold" if is_cold else "warm"
-    total = megabytes(found[0].bytes)
-    stage.say(
-        f"{storage}: restore of {total} {show(median_of(pairs.ours))}, {against} {show(median_of(pairs.theirs))}, "
-        f"{cache} caches; verifying {show(verifying)}"
+    _report_restores(subject, pairs, verifying, verified[0].bytes, "cold" if is_cold else "warm")
+
+
+def _plain_copy(subject: Subject, checkpoint: Checkpoint) -> Path:
+    """Exactly the files of a checkpoint, as copies that share nothing with it."""
+    laid_out, plain = subject.lay_out(checkpoint, 901), subject.stage.folder / "plain-copy"
+    copy_folder(laid_out, plain)
+    remove(laid_out)
+    if subject.is_s3:
+        _upload_all(subject.url, plain, "plain-copy")
+    return plain
+
+
+def _copy_back(subject: Subject, plain: Path, target: Path) -> Seconds:
+    if subject.is_s3:
+        return timed(partial(_download_all, subject.url, target, subject.context.workers))
+    return copy_folder(plain, target)
+
+
+def _report_restores(subject: Subject, pairs: Pairs, verifying: Seconds, size: int, cache: str) -> None:
+    theirs = f"boto3 download by {subject.context.workers} threads" if subject.is_s3 else "cp -r back"
+    against = f"{theirs}, {show(median_of(pairs.theirs))}"
+    storage = subject.storage
+    subject.stage.say(
+        f"{storage}: restore of {megabytes(size)} {', '.join(map(show, pairs.ours))}; {theirs} "
+        f"{', '.join(map(show, pairs.theirs))}; {cache} caches; verifying {show(verifying)}"
     )
-    what = f"restore of {total}, {cache}, {storage}"
-    theirs_text = f"{against}, {show(median_of(pairs.theirs))}"
-    stage.report(
+    subject.stage.report(
         Line(
-            what=what,
+            what=f"restore of {megabytes(size)}, {cache}, {storage}",
             ours=show(median_of(pairs.ours)),
-            against=theirs_text,
+            against=against,
             ratio=pairs.slowness,
             goal=None if subject.is_s3 else Goal(most=0.5),
         )
     )
-    stage.report(
+    subject.stage.report(
         Line(
-            what=f"verifying it before, {cache}, {storage}",
+            what=f"verifying before a restore, {cache}, {storage}",
             ours=show(verifying),
-            against=theirs_text,
+            against=against,
             ratio=verifying / median_of(pairs.theirs),
         )
     )
 
 
-def _download_all(url: str, location: Path, target: Path, threads: int) -> None:
-    """Every file that was uploaded of the location, whatever it was named after."""
+def _download_all(url: str, target: Path, threads: int) -> None:
     client = plain_client(url)
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"plain{location}/")
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="plain-copy/")
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
 
     def download(key: str) -> None:
-        file = target / key.removeprefix(f"plain{location}/")
+        file = target / key.removeprefix("plain-copy/")
         file.parent.mkdir(parents=True, exist_ok=True)
-        client.download_file(BUCKET, key, str(file), Config=_PLAIN)
+        with file.open("wb") as stream:
+            shutil.copyfileobj(client.get_object(Bucket=BUCKET, Key=key)["Body"], stream, _MIB)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(download, keys))
@@ -366,13 +412,11 @@ def _download_all(url: str, location: Path, target: Path, threads: int) -> None:
 # the storage
 
 
-def _cleanup(subject: Subject) -> None:
-    """Each file is stored once; what retention keeps stays whole."""
-    stage, context = subject.stage, subject.context
-    stored = {file.path: file.size for file in context.storage.list(f"{subject.pipeline}/files/")}
+def _report_stored(subject: Subject) -> None:
+    """Each file is stored once, however many checkpoints name it; what retention keeps stays whole."""
+    stored = {file.path: file.size for file in subject.context.storage.list(f"{subject.pipeline}/files/")}
     named = _named_files(subject)
-    assert named.keys() == stored.keys(), "The storage holds other files than the manifests name."
-    stage.report(
+    subject.stage.report(
         Line(
             what=f"stored bytes of {len(_completed(subject))} checkpoints, {subject.storage}",
             ours=megabytes(sum(stored.values())),
@@ -381,26 +425,16 @@ def _cleanup(subject: Subject) -> None:
             goal=Goal(most=1),
         )
     )
-    _keep_one(subject, sum(stored.values()))
-
-
-def _keep_one(subject: Subject, stored: int) -> None:
-    stage, context = subject.stage, subject.context
-    keep_one: Callable[[Settings], Settings] = lambda _: Settings(retention=Retention(last=1))  # noqa: E731
-    stage.store.pipelines.change(subject.pipeline, keep_one, actor="bench")
-    report = cleanup(context, subject.pipeline)
-    assert not report.failed, report.failed
-    (kept,) = report.kept
-    checked = verify(context, next(each.ref for each in _completed(subject) if each.ref.id == kept))
-    left = sum(file.size for file in context.storage.list(f"{subject.pipeline}/files/"))
-    stage.say(
-        f"{subject.storage}: cleanup with keep_last=1: {megabytes(stored)} to {megabytes(left)}, {len(report.deleted)} "
-        f"files deleted; {checked.ref} {'intact' if checked.is_intact else checked.problems}"
-    )
-    stage.report(
+    _keep_one(subject)
+    (kept,) = _completed(subject)
+    checked = verify(subject.context, kept.ref)
+    left = sum(file.size for file in subject.context.storage.list(f"{subject.pipeline}/files/"))
+    problems = "intact" if checked.is_intact else f"{len(checked.problems)} problems: {checked.problems[0]}"
+    subject.stage.say(f"{subject.storage}: {kept.ref} after keep_last=1: {checked.files} files, {problems}")
+    subject.stage.report(
         Line(
-            what=f"what is left after keep_last=1, verified, {subject.storage}",
-            ours=f"{megabytes(left)}, {len(checked.problems)} problems",
+            what=f"what is left after keep_last=1, every byte verified, {subject.storage}",
+            ours=f"{megabytes(left)}, {problems}",
             against=f"the kept checkpoint, {megabytes(checked.bytes)}",
             ratio=left / checked.bytes if checked.is_intact else float("inf"),
             goal=Goal(most=1),
@@ -408,11 +442,20 @@ def _keep_one(subject: Subject, stored: int) -> None:
     )
 
 
+def _keep_one(subject: Subject) -> None:
+    keep_one: Callable[[Settings], Settings] = lambda _: Settings(retention=Retention(last=1))  # noqa: E731
+    subject.stage.store.pipelines.change(subject.pipeline, keep_one, actor="bench")
+    report = cleanup(subject.context, subject.pipeline)
+    assert not report.failed, report.failed
+    assert len(report.kept) == 1, report.kept
+
+
 def _completed(subject: Subject) -> tuple[Checkpoint, ...]:
     completed = frozenset({Phase.COMPLETED})
     return subject.stage.store.checkpoints.page(subject.pipeline, limit=100, phases=completed).checkpoints
 
 
-def _named_files(subject: Subject) -> dict[str, int]:
+def _named_files(subject: Subject) -> dict[tuple[str, str], int]:
+    """By name and content, so that a second copy of the same file would not count."""
     manifests = [load_manifest(subject.context, each) for each in _completed(subject)]
-    return {manifest.located(file): file.size for manifest in manifests for file in manifest.files.values()}
+    return {(file.name, file.sha256): file.size for manifest in manifests for file in manifest.files.values()}

@@ -66,8 +66,8 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
     for (with_, without), ratio in zip(pairs, ratios, strict=True):
         assert with_.taken is not None
         stage.say(
-            f"{storage}: with {with_.rate:,.0f} rows/s, without {without.rate:,.0f} rows/s: {ratio:.3f}; its checkpoint "
-            f"moved {megabytes(with_.taken.new_bytes)} in {show(with_.taken.by_agent)}"
+            f"{storage}: with {with_.rate:,.0f} rows/s, without {without.rate:,.0f} rows/s: {ratio:.3f}; its "
+            f"checkpoint moved {megabytes(with_.taken.new_bytes)} in {show(with_.taken.by_agent)}"
         )
     stage.report(
         Line(

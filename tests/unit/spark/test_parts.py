@@ -1,0 +1,256 @@
+"""The small parts of the agent that need no Spark: its configuration, folders, paths that move, what it holds."""
+
+import os
+import struct
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_ckpt.metastore import Beat
+from airflow_provider_ckpt.protocol.errors import Misused, Unreachable
+from airflow_provider_ckpt.protocol.records import DesiredState, FileRef, Ref
+from airflow_provider_ckpt.spark.conf import METASTORE, read_conf
+from airflow_provider_ckpt.spark.folders import AttemptFolder, Output, check_plain
+from airflow_provider_ckpt.spark.heart import Heart
+from airflow_provider_ckpt.spark.holding import Holder, Known, identify
+from airflow_provider_ckpt.spark.persisting import Order, patiently
+from airflow_provider_ckpt.spark.relocating import has_paths, relocate
+from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage
+from airflow_provider_ckpt.spark.streaming.location import Piece
+from airflow_provider_ckpt.spark.streaming.logs import Vanished
+
+# configuration
+
+
+def test_without_a_pipeline_it_is_plain_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CKPT_HOME", str(tmp_path))
+    nothing: dict[str, str] = {}
+    assert read_conf(nothing.get).pipeline is None
+
+
+def test_sparks_configuration_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPT_METASTORE", "sqlite:////other.db")
+    given = {
+        "spark.ckpt.pipeline": "orders",
+        METASTORE: "sqlite:////mine.db",
+        "spark.ckpt.storage": "/s",
+        "spark.ckpt.work": "/w",
+        "spark.ckpt.attempt": "7",
+    }
+    conf = read_conf(given.get, frozenset(given))
+    assert (conf.places.metastore_url, conf.places.storage_url) == ("sqlite:////mine.db", "/s")
+    assert (conf.places.work, conf.attempt, conf.poll) == (Path("/w"), 7, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("spark.ckpt.pipelin", "orders", "There is no spark.ckpt.pipelin"),
+        ("spark.ckpt.attempt", "x", "spark.ckpt.attempt is 'x'"),
+        ("spark.ckpt.poll", "0", "at least 0.05"),
+        ("spark.ckpt.tasks", "nan", "at least 1"),
+        ("spark.ckpt.pipeline", "../etc", "can not name a pipeline"),
+    ],
+)
+def test_a_wrong_setting_is_named(key: str, value: str, text: str) -> None:
+    given = {key: value}
+    with pytest.raises(Misused, match=text):
+        read_conf(given.get, frozenset(given))
+
+
+def test_the_key_of_the_stores_url_is_one_that_spark_redacts() -> None:
+    assert "secret" in METASTORE  # spark.redaction.regex: (?i)secret|password|token|access[.]?key
+
+
+def test_an_order_that_is_printed_shows_no_url() -> None:
+    order = Order(ref=Ref("orders", 1), attempt=1, metastore_url="postgresql://u:hidden@h/d", storage_url="/s")
+    assert "hidden" not in repr(order)
+
+
+# folders
+
+
+def test_a_folder_whose_name_spark_would_write_otherwise_is_refused() -> None:
+    for path in (Path("/data/a b"), Path("relative"), Path("/data/größe")):
+        with pytest.raises(Misused, match="can not be used"):
+            check_plain(path)
+
+
+def test_the_pointer_of_an_output_moves_at_once_to_the_newest_attempt(tmp_path: Path) -> None:
+    output = Output(base=tmp_path / "out")
+    for attempt in (1, 2):
+        output.point_to(attempt)
+        assert (tmp_path / "out" / "current").resolve() == tmp_path / "out" / f"attempt-{attempt}"
+
+
+def test_only_older_attempts_are_forgotten(tmp_path: Path) -> None:
+    for name in ("1", "2", "10", "note"):
+        (tmp_path / "orders" / name).mkdir(parents=True)
+    AttemptFolder(work=tmp_path, pipeline="orders", attempt=2).forget_older()
+    assert sorted(each.name for each in (tmp_path / "orders").iterdir()) == ["10", "2", "note"]
+
+
+# paths that move
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("queries/a/sources/0/3.compact", True),
+        ("queries/a/sources/0/12", True),
+        ("channels/ab/_spark_metadata/9.compact", True),
+        ("queries/a/state/0/_metadata/v2/0", True),
+        ("queries/a/state/0/0/4.delta", False),
+        ("queries/a/offsets/4", False),
+        ("channels/ab/part-0.parquet", False),
+    ],
+)
+def test_files_in_which_spark_writes_paths_are_known(name: str, expected: bool) -> None:
+    assert has_paths(name) is expected
+
+
+def test_only_whole_folder_names_are_replaced() -> None:
+    data = b'{"path":"file:///w/orders/1/c/x"}\n{"path":"file:/w/orders/12/c/x"}'
+    moved = relocate(data, [(Path("/w/orders/1"), Path("/n/2"))])
+    assert moved == b'{"path":"file:///n/2/c/x"}\n{"path":"file:/w/orders/12/c/x"}'
+
+
+# holding
+
+
+def _piece(tmp_path: Path, text: str = "x") -> Piece:
+    file = tmp_path / "location" / "1.delta"
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.write_text(text)
+    return Piece(name="1.delta", source=file)
+
+
+def test_what_is_held_outlives_its_own_name(tmp_path: Path) -> None:
+    piece = _piece(tmp_path)
+    (held,) = Holder(tmp_path / "held", Known()).hold("queries/a", [piece])
+    piece.source.unlink()
+    assert held.source.read_text() == "x"
+    assert held.stored is None
+
+
+def test_what_is_stored_already_is_not_held_again_and_a_rewritten_file_is_another_one(tmp_path: Path) -> None:
+    piece = _piece(tmp_path)
+    stored = FileRef(path="files/1/1/1.delta", name="queries/a/1.delta", size=1, sha256="0" * 64)
+    known = Known(base=1, files={"queries/a/1.delta": (identify(piece.source), stored)})
+    (held,) = Holder(tmp_path / "held", known).hold("queries/a", [piece])
+    assert held.stored == stored
+    assert not held.source.exists()
+    _piece(tmp_path, "y")
+    (again,) = Holder(tmp_path / "held", known).hold("queries/a", [piece])
+    assert again.stored is None
+    assert again.source.read_text() == "y"
+
+
+def test_a_file_that_is_gone_has_vanished(tmp_path: Path) -> None:
+    with pytest.raises(Vanished):
+        Holder(tmp_path / "held", Known()).hold("queries/a", [Piece(name="x", source=tmp_path / "x")])
+
+
+# checksums
+
+
+def test_a_flipped_bit_is_found_by_hadoops_checksums_and_a_file_without_them_is_believed(tmp_path: Path) -> None:
+    data = os.urandom(1300)
+    sums = [zlib.crc32(data[start : start + 512]) for start in range(0, 1300, 512)]
+    file = tmp_path / "4.delta"
+    file.write_bytes(data)
+    assert find_damage(file) is None
+    (tmp_path / ".4.delta.crc").write_bytes(b"crc\x00" + struct.pack(">I3I", 512, *sums))
+    assert find_damage(file) is None
+    file.write_bytes(data[:700] + bytes([data[700] ^ 1]) + data[701:])
+    assert "does not match its checksums" in (find_damage(file) or "")
+    file.write_bytes(data[:-1])
+    assert "does not match its checksums" in (find_damage(file) or "")
+
+
+# patience
+
+
+def test_a_call_is_tried_again_while_nothing_answers_and_given_up_in_the_end() -> None:
+    tries = []
+
+    def call() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Unreachable("not now")
+        return "done"
+
+    assert patiently(call) == "done"
+    with pytest.raises(Unreachable):
+        patiently(lambda: _raise(Unreachable("never")), patience=0.1)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+# the heart
+
+
+class _Attempts:
+    """A store's attempts that can be made silent."""
+
+    def __init__(self) -> None:
+        self.is_reachable = True
+        self.beats = 0
+        self.looks = 0
+
+    def look(self, *_: object) -> Beat:
+        self.looks += 1
+        return self._answer()
+
+    def heartbeat(self, *_: object) -> Beat:
+        beat = self._answer()
+        self.beats += 1
+        return beat
+
+    def _answer(self) -> Beat:
+        if not self.is_reachable:
+            raise Unreachable("the store is away")
+        return Beat(is_current=True, desired_state=DesiredState.RUNNING, in_flight=None)
+
+
+class _Store:
+    def __init__(self) -> None:
+        self.attempts = _Attempts()
+
+
+def test_the_heart_looks_often_beats_seldom_and_says_once_when_it_was_silent_too_long() -> None:
+    store = _Store()
+    silent = threading.Event()
+    calls: list[str] = []
+
+    def on_silence() -> None:
+        calls.append("silence")
+        silent.set()
+
+    heart = Heart(
+        store,  # type: ignore[arg-type]
+        ("orders", 1, "claim"),
+        poll=0.01,
+        ttl=0.6,
+        on_beat=lambda beat: calls.append("beat"),
+        on_silence=on_silence,
+    )
+    heart.start()
+    time.sleep(0.4)
+    assert 0 < store.attempts.beats < store.attempts.looks
+    assert "silence" not in calls
+    store.attempts.is_reachable = False
+    assert silent.wait(5)
+    time.sleep(0.1)
+    assert calls.count("silence") == 1
+    store.attempts.is_reachable = True
+    before = store.attempts.beats
+    time.sleep(0.3)
+    heart.stop()
+    assert store.attempts.beats > before
