@@ -93,6 +93,7 @@ class Stage:
     master: str = "local[2]"
     driver_url: str | None = None  # where drivers find the store; None: where the test finds it
     environment: dict[str, str] = field(default_factory=dict)  # of drivers, besides the usual
+    is_made: bool = True  # False: the pipeline comes from elsewhere
     drivers: list[Driver] = field(default_factory=list)
     store: Metastore = field(init=False)
     context: Context = field(init=False)
@@ -100,7 +101,8 @@ class Stage:
     def __post_init__(self) -> None:
         self.store = open_metastore(self.url)
         self.context = Context(store=self.store, storage=open_storage(self.storage_url), actor="tester")
-        self.store.pipelines.create(NAME, self.settings, identity="test", actor="tester")
+        if self.is_made:
+            self.store.pipelines.create(NAME, self.settings, identity="test", actor="tester")
 
     @property
     def work(self) -> Path:
@@ -121,23 +123,41 @@ class Stage:
 
         A driver with secrets is not told by its environment where the store is.
         """
-        told = {} if is_plain else {"spark.ckpt.pipeline": NAME, "spark.ckpt.storage": self.storage_url}
-        told |= {"spark.ckpt.work": str(self.work), **QUIET, **(conf or {})}
+        told = self._told(is_plain=is_plain) | dict(conf or {})
         options = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in told.items())
         if secrets is not None:
             options += f" --properties-file {shlex.quote(str(self._write_secrets(secrets)))}"
         environment = {
+            **self._environment(),
+            "PYSPARK_SUBMIT_ARGS": f"--master {self.master} {options} pyspark-shell",
+            **self.environment,
+        }
+        if secrets is not None:
+            del environment["CKPT_METASTORE"]
+        return self._launch([sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)], environment)
+
+    def submit(self, spark_submit: str, program: Path, *arguments: object) -> Driver:
+        """Hand any program to spark-submit."""
+        options = [word for key, value in self._told().items() for word in ("--conf", f"{key}={value}")]
+        command = [spark_submit, "--master", self.master, *options, str(program), *map(str, arguments)]
+        return self._launch(command, self._environment())
+
+    def _told(self, *, is_plain: bool = False) -> dict[str, str]:
+        told = {} if is_plain else {"spark.ckpt.pipeline": NAME, "spark.ckpt.storage": self.storage_url}
+        return told | {"spark.ckpt.work": str(self.work), **QUIET}
+
+    def _environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": f"--master {self.master} {options} pyspark-shell",
-            **({} if secrets is not None else {"CKPT_METASTORE": self.driver_url or self.url}),
+            "CKPT_METASTORE": self.driver_url or self.url,
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            **self.environment,
         }
+
+    def _launch(self, command: list[str], environment: dict[str, str]) -> Driver:
         log = self.folder / f"driver-{len(self.drivers)}.log"
-        command = [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
         with log.open("wb") as out:
             process = subprocess.Popen(
                 command,
@@ -205,6 +225,14 @@ class Stage:
     def restore(self, *, to: int | None = None, is_rewind: bool = True) -> Restored:
         options = RestoreOptions(target=Target(id=to, rewind=is_rewind and to is None), is_proven_dead=True)
         return restore(self.context, NAME, options)
+
+    def ckpt(self, *arguments: str) -> str:
+        """Run the command, and give what it printed."""
+        command = [sys.executable, "-m", "airflow_provider_ckpt.cli", "--storage", self.storage_url, *arguments]
+        environment = {**self._environment(), "CKPT_METASTORE": self.url, "CKPT_WORK": str(self.work), "COLUMNS": "200"}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
 
     def delete_work(self, attempt: int) -> None:
         shutil.rmtree(self.attempt_folder(attempt))

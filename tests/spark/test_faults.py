@@ -470,6 +470,8 @@ def test_a_driver_that_is_replaced_in_the_middle_of_a_checkpoint_stops_before_th
         assert driver.wait() != 0
         assert "Attempt 1 of orders was replaced by a newer one" in driver.log.read_text()
         assert outputs(scene.out / "totals") == written, "the old driver wrote beside the new one"
+        late = {each["outcome"] for each in stage.store.acks.evidence(ref)}
+        assert late == {"fenced"}, "what its tasks acknowledged afterwards is kept as evidence, and changes nothing"
 
 
 # Spark clears up

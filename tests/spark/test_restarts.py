@@ -1,8 +1,6 @@
 """Restarts: from the tip, down the ladder, past an old driver that wakes up; stops, refusals and plain Spark."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -160,7 +158,7 @@ def test_a_pipeline_is_stopped_with_a_savepoint_and_goes_on_from_it(stage: Stage
     driver = _start(stage, "trigger=fast")
     stage.running(driver)
     stage.until(lambda: stage.committed("totals") >= 2 and stage.committed("copy") >= 2, driver)
-    done = _ckpt(stage, "stop", NAME, "--savepoint", "before-upgrade")
+    done = stage.ckpt("stop", NAME, "--savepoint", "before-upgrade")
     assert "(before-upgrade)" in done
     assert driver.wait() == 0, driver.said()
     savepoint = stage.store.checkpoints.page(NAME).checkpoints[0]
@@ -172,9 +170,9 @@ def test_a_pipeline_is_stopped_with_a_savepoint_and_goes_on_from_it(stage: Stage
     refused = _start(stage)
     assert refused.wait() != 0
     assert "meant to be stopped" in refused.said()
-    _ckpt(stage, "pipelines", NAME, "--start")
+    stage.ckpt("pipelines", NAME, "--start")
     stage.delete_work(1)
-    _ckpt(stage, "restore", NAME, "--to", "before-upgrade")
+    stage.ckpt("restore", NAME, "--to", "before-upgrade")
     _finish(stage, out)
 
 
@@ -253,11 +251,3 @@ def test_without_configuration_it_runs_as_plain_spark_and_says_so_once(stage: St
     assert driver.said().count("this runs as plain Spark") == 1
     assert _read_totals(out) == _totals()
     assert stage.attempt() is None
-
-
-def _ckpt(stage: Stage, *arguments: str) -> str:
-    command = [sys.executable, "-m", "airflow_provider_ckpt.cli", "--storage", stage.storage_url, *arguments]
-    environment = {"CKPT_METASTORE": stage.url, "CKPT_WORK": str(stage.work), "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout

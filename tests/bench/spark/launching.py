@@ -33,7 +33,7 @@ def launch(section: str, servers: Servers, sizes: Sizes, say: Say) -> list[Line]
     """Run one section in a driver; its lines come back."""
     database = servers.fresh("SQLite")
     with s3_server(database.folder) as s3_url:
-        given = {
+        given: dict[str, object] = {
             "metastore": database.url,
             "folder": str(database.folder),
             "storages": {"local disk": str(database.folder / "storage"), "S3": s3_url},

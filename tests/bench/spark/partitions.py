@@ -7,10 +7,12 @@ means: a partition of 5,000 costs at most 1.5 times one of 1,000. By the clock o
 """
 
 import itertools
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
 
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.phases import Phase
@@ -20,6 +22,7 @@ from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
 from airflow_provider_ckpt.spark.conf import AgentConf
 from airflow_provider_ckpt.spark.holding import Known
 from airflow_provider_ckpt.spark.jobs import run_as_tasks
+from airflow_provider_ckpt.spark.persisting import Order, Share
 from airflow_provider_ckpt.spark.streaming.location import Location
 from tests.bench.measure import Goal, Line, Seconds, median_of, show
 from tests.bench.sample import QUERY, run_pipeline
@@ -67,7 +70,7 @@ def _live(stage: Stage) -> None:
     )
 
 
-def _start(stage: Stage, agent: CheckpointAgent):  # type: ignore[no-untyped-def]
+def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
     reader = stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10_000)
     rows = reader.option("numPartitions", 2).option("startTimestamp", 0).load()
     totals = rows.groupBy((F.col("value") * 7919 % 50_000).alias("k")).agg(F.count("*"), F.sum("value"))
@@ -78,14 +81,9 @@ def _start(stage: Stage, agent: CheckpointAgent):  # type: ignore[no-untyped-def
 def _with_copy(stage: Stage) -> tuple[Taken, Seconds]:
     taken = stage.take("live", LOCAL)
     copied = stage.folder / "copy"
-    seconds = _copy_alive(stage, copied)
+    seconds = copy_folder(stage.folder_of("live").location("totals"), copied, is_strict=False)  # files come and go
     remove(copied)
     return taken, seconds
-
-
-def _copy_alive(stage: Stage, target):  # type: ignore[no-untyped-def]
-    """Files come and go under a `cp -r` of a living location: it complains, and goes on."""
-    return copy_folder(stage.folder_of("live").location("totals"), target, is_strict=False)
 
 
 # locations that are written by hand
@@ -167,5 +165,5 @@ class Synthetic:
         assert checkpoint.phase is Phase.COMPLETED
         return self._stage.see(ref, self._storage).to_last_ack
 
-    def _run_shares(self, tasks: int, order, shares):  # type: ignore[no-untyped-def]
+    def _run_shares(self, tasks: int, order: Order, shares: Sequence[Share]) -> list[str]:
         return run_as_tasks(self._stage.spark, order, shares, tasks)

@@ -145,7 +145,9 @@ class Stage:
 
 def open_stage(given: dict[str, Any]) -> Stage:
     _note_how_long_checkpoints_take()
-    sizes = {key: tuple(value) if isinstance(value, list) else value for key, value in given["sizes"].items()}
+    sizes: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in given["sizes"].items()
+    }
     return Stage(
         spark=SparkSession.builder.getOrCreate(),
         store=open_metastore(given["metastore"]),

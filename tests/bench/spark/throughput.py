@@ -2,9 +2,10 @@
 
 One query runs all the time: `rate-micro-batch`, which makes the same rows in every run, into an aggregation on RocksDB
 with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
-commit; in every other one a checkpoint is taken right at its beginning. A pair is one window of each kind, side by
-side, and which comes first changes. So a checkpoint carries what two windows wrote, twice of what it would have to.
-The agent is attached in both; without checkpoints it asks the store twice a second.
+commit. A round has three: one with a checkpoint right at its beginning, one without, and the *control*, without one as
+well; their order changes from round to round. So a checkpoint carries what three windows wrote. Without against
+control says how much two equal windows differ: a ratio that lies within that range says nothing.
+The agent is attached in all of them; without checkpoints it asks the store twice a second.
 
 Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
 change with what else the machine does. The S3 server runs on the same cores as Spark, and takes them from it.
@@ -12,8 +13,10 @@ change with what else the machine does. The S3 server runs on the same cores as 
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from statistics import median
 
@@ -36,6 +39,10 @@ class Window:
     rate: float  # rows per second
     cpu: float  # seconds of the processor for each row
     taken: Taken | None
+
+
+Round = Mapping[str, Window]  # by kind
+ORDERS = sorted(permutations(("with", "without", "control")), key=lambda order: order.index("with"))[::-1]
 
 
 def run(stage: Stage) -> None:
@@ -61,33 +68,37 @@ def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
 
 def _compare(stage: Stage, pipeline: str, storage: str) -> None:
     windows = _Windows(stage, pipeline, storage)
-    pairs = [windows.pair(is_with_first=turn % 2 == 1) for turn in range(stage.sizes.windows)]
-    ratios = [with_.rate / without.rate for with_, without in pairs]
-    for (with_, without), ratio in zip(pairs, ratios, strict=True):
-        assert with_.taken is not None
+    orders = ORDERS[: stage.sizes.windows]
+    rounds = [windows.round(order) for order in (orders[::2] if storage == "S3" else orders)]
+    for each in rounds:
+        taken = each["with"].taken
+        assert taken is not None
         stage.say(
-            f"{storage}: with {with_.rate:,.0f} rows/s, without {without.rate:,.0f} rows/s: {ratio:.3f}; its "
-            f"checkpoint moved {megabytes(with_.taken.new_bytes)} in {show(with_.taken.by_agent)}"
+            f"{storage}: {', '.join(f'{kind} {window.rate:,.0f}' for kind, window in each.items())} rows/s: "
+            f"{_ratio(each, 'with'):.3f}, control {_ratio(each, 'control'):.3f}; moved {megabytes(taken.new_bytes)} in "
+            f"{show(taken.by_agent)}"
         )
-    stage.report(
-        Line(
-            what=f"rows/s with a checkpoint every {stage.sizes.window:g} s, {storage}",
-            ours=f"{median(with_.rate for with_, _ in pairs):,.0f}/s",
-            against=f"none, {median(without.rate for _, without in pairs):,.0f}/s; {len(pairs)} pairs "
-            f"{min(ratios):.3f}..{max(ratios):.3f}",
-            ratio=median(ratios),
-            goal=Goal(least=0.98),
+    for kind, what, goal in (
+        ("with", f"rows/s with a checkpoint every {stage.sizes.window:g} s", Goal(least=0.98)),
+        ("control", "rows/s without one, again (how much equal windows differ)", None),
+    ):
+        ratios = [_ratio(each, kind) for each in rounds]
+        costs = [each["without"].cpu / each[kind].cpu for each in rounds]
+        without = median(each["without"].rate for each in rounds)
+        stage.report(
+            Line(
+                what=f"{what}, {storage}",
+                ours=f"{median(each[kind].rate for each in rounds):,.0f}/s",
+                against=f"none, {without:,.0f}/s; {len(rounds)} rounds {min(ratios):.3f}..{max(ratios):.3f}; by "
+                f"processor time {median(costs):.3f} ({min(costs):.3f}..{max(costs):.3f})",
+                ratio=median(ratios),
+                goal=goal,
+            )
         )
-    )
-    costs = [without.cpu / with_.cpu for with_, without in pairs]
-    stage.report(
-        Line(
-            what=f"the same, rows by second of processor time, {storage}",
-            ours=f"{1 / median(with_.cpu for with_, _ in pairs):,.0f}",
-            against=f"none, {1 / median(without.cpu for _, without in pairs):,.0f}; {min(costs):.3f}..{max(costs):.3f}",
-            ratio=median(costs),
-        )
-    )
+
+
+def _ratio(found: Round, kind: str) -> float:
+    return found[kind].rate / found["without"].rate
 
 
 class _Windows:
@@ -97,10 +108,8 @@ class _Windows:
         self._storage = storage
         self._location = Location(stage.folder_of(pipeline).location("totals"))
 
-    def pair(self, *, is_with_first: bool) -> tuple[Window, Window]:
-        """With and without."""
-        first, second = self._run(is_with=is_with_first), self._run(is_with=not is_with_first)
-        return (first, second) if is_with_first else (second, first)
+    def round(self, order: Sequence[str]) -> Round:
+        return {kind: self._run(is_with=kind == "with") for kind in order}
 
     def _run(self, *, is_with: bool) -> Window:
         began, before = self._next_commit()

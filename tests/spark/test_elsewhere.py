@@ -1,0 +1,93 @@
+"""Elsewhere than in a local folder with its store at hand: on S3, with a store that is rebuilt, in a notebook."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pyspark
+import pytest
+from moto.server import ThreadedMotoServer
+
+from airflow_provider_ckpt.coordinator.rebuild import rebuild
+from airflow_provider_ckpt.protocol.records import Rung
+from tests.spark.stage import NAME, Stage, feed, outputs
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+FILES = 6
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a bucket on an S3 server."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "for-moto")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "for-moto")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="checkpoints")
+    yield f"s3://checkpoints/test?endpoint={endpoint}&region=us-east-1&addressing=path"
+    server.stop()
+
+
+def test_a_checkpoint_on_s3_is_restored_when_the_store_and_the_location_are_gone(
+    tmp_path: Path, new_database: Callable[[str], str], bucket: str
+) -> None:
+    feed(tmp_path / "source", FILES)
+    out, truth = tmp_path / "out", tmp_path / "truth"
+    lost = Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=bucket)
+    driver = lost.start("totals", tmp_path / "source", out, "gate=3", "copy=no")
+    lost.running(driver)
+    lost.until(lambda: lost.committed("totals") >= 2, driver)
+    first = lost.checkpoint(driver)
+    again = lost.checkpoint(driver)
+    assert first.decision is not None
+    assert again.decision is not None
+    assert again.decision.new_bytes == 0, "nothing has changed: nothing is uploaded again"
+    driver.kill()
+    lost.delete_work(1)
+    lost.close()
+
+    found = Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=bucket, is_made=False)
+    rebuild(found.context, NAME)
+    restored = found.restore()
+    assert restored.choice.rung is Rung.CHECKPOINT
+    (out / "go").touch()
+    new = found.start("totals", tmp_path / "source", out, "copy=no")
+    assert new.wait() == 0, new.said()
+    plain = found.start("totals", tmp_path / "source", truth, "copy=no", is_plain=True)
+    assert plain.wait() == 0, plain.said()
+    found.close()
+    assert outputs(out / "totals") == outputs(truth / "totals")
+
+
+def test_spark_submit_runs_it_and_a_notebook_needs_no_block_and_no_waiting(stage: Stage) -> None:
+    """`spark-submit` itself, on a program that leaves the agent alone as a notebook would."""
+    feed(stage.folder / "source", FILES)
+    program = stage.folder / "notebook.py"
+    program.write_text(NOTEBOOK)
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    driver = stage.submit(submit, program, stage.folder / "source", stage.folder / "end")
+    stage.running(driver)
+    stage.until(lambda: stage.committed("seen") >= 1, driver)
+    checkpoint = stage.checkpoint(driver)
+    assert stage.store.barriers.cuts(checkpoint.ref)["seen"].batch is not None
+    (stage.folder / "end").touch()
+    assert driver.wait() == 0, driver.said()
+
+
+NOTEBOOK = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+from airflow_provider_ckpt.spark import CheckpointAgent
+
+spark = SparkSession.builder.getOrCreate()
+ckpt = CheckpointAgent.from_conf(spark)
+rows = spark.readStream.schema("k int, v int").option("maxFilesPerTrigger", 1).json(sys.argv[1])
+writer = rows.groupBy("k").count().writeStream.outputMode("update").format("noop")
+writer.option("checkpointLocation", ckpt.location("seen", is_rewindable=True)).queryName("seen").start()
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.1)
+ckpt.close()
+"""
