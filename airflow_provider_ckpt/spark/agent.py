@@ -48,6 +48,7 @@ class CheckpointAgent:
         self._conf = conf
         self._attachment = attachment
         self._queries = queries
+        self._plain: list[StreamingQuery] = []  # started as plain Spark
 
     @classmethod
     def from_conf(cls, spark: SparkSession) -> "CheckpointAgent":
@@ -95,7 +96,9 @@ class CheckpointAgent:
             writer = writer.option("path", str(path))
         writer = writer.queryName(name)
         if self._attachment is None:
-            return writer.option("checkpointLocation", self.location(name)).start()
+            query = writer.option("checkpointLocation", self.location(name)).start()
+            self._plain.append(query)
+            return query
         plan.refuse_deleted_input(name, writer)
         described = plan.describe(writer)
         self._attachment.check_fits(name, described)
@@ -161,7 +164,7 @@ class CheckpointAgent:
         :raises CkptError: when a query failed; the attempt is recorded as failed.
         """
         if self._attachment is None:
-            for query in self._spark.streams.active:
+            for query in (*self._plain, *self._spark.streams.active):
                 query.awaitTermination()
             return
         self._attachment.wait()

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
-from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
+from airflow_provider_ckpt.coordinator.restore import RestoreOptions, living_attempt, restore
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph
@@ -31,6 +31,7 @@ from airflow_provider_ckpt.spark.tips import tip_is_intact
 from airflow_provider_ckpt.storage.opening import open_storage
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
+_TICK = 0.5  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +132,21 @@ def _next_attempt(context: Context, conf: AgentConf, pipeline: str) -> int:
         attempt = context.store.attempts.get(pipeline, current)
         if attempt.status is AttemptStatus.PLANNED:
             return current
+    _wait_for_another_beat(context, pipeline)
     options = RestoreOptions(is_tip_intact=lambda dead: tip_is_intact(context, conf.places.work, dead))
     restored = restore(context, pipeline, options, on_wait=_say_what_is_waited_for)
     return restored.attempt.number
+
+
+def _wait_for_another_beat(context: Context, pipeline: str) -> None:
+    """A driver that died a moment ago looks alive for its time to live: whether it beats again tells."""
+    seen = living_attempt(context, pipeline)
+    if seen is not None:
+        _log.info("Attempt %d of %s was alive a moment ago; waiting to see whether it still is.", seen.number, pipeline)
+    living = seen
+    while living is not None and seen is not None and living.heartbeat_at == seen.heartbeat_at:
+        context.sleep(_TICK)
+        living = living_attempt(context, pipeline)
 
 
 def _say_what_is_waited_for(seconds: float) -> None:
