@@ -59,6 +59,11 @@ class Taken:
         return self.checkpoint.decision.new_bytes
 
     @property
+    def new_files(self) -> int:
+        assert self.checkpoint.decision is not None
+        return self.checkpoint.decision.new_files
+
+    @property
     def full_bytes(self) -> int:
         assert self.checkpoint.decision is not None
         return self.checkpoint.decision.full_bytes

@@ -4,7 +4,8 @@ One query runs all the time: `rate-micro-batch`, which makes the same rows in ev
 with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
 commit. A round has three: one with a checkpoint right at its beginning, one without, and the *control*, without one as
 well; their order changes from round to round. So a checkpoint carries what three windows wrote. Without against
-control says how much two equal windows differ: a ratio that lies within that range says nothing.
+control says how much two equal windows differ. When the median of that, which should be 1, is itself off by more than
+the goal allows, the machine was too busy for a verdict, and none is given.
 The agent is attached in all of them; without checkpoints it asks the store twice a second.
 
 Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
@@ -31,6 +32,8 @@ from tests.bench.spark.stage import Stage, Taken, megabytes, until
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROWS = 20_000  # of a batch
 KEYS = 200_000
+ALLOWED = 0.02
+GOAL = Goal(least=1 - ALLOWED)
 WARM_UP = 25  # seconds: Java compiles what it runs often
 
 
@@ -52,7 +55,7 @@ def run(stage: Stage) -> None:
         pipeline = storage.replace(" ", "-")
         with stage.attached(pipeline, storage) as agent:
             query = _start(stage, agent)
-            time.sleep(WARM_UP)
+            time.sleep(WARM_UP / 2 if storage == "S3" else WARM_UP)
             stage.take(pipeline, storage)  # the first one carries everything
             _compare(stage, pipeline, storage)
             query.stop()
@@ -78,9 +81,11 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
             f"{_ratio(each, 'with'):.3f}, control {_ratio(each, 'control'):.3f}; moved {megabytes(taken.new_bytes)} in "
             f"{show(taken.by_agent)}"
         )
+    is_quiet = abs(median(_ratio(each, "control") for each in rounds) - 1) <= ALLOWED
+    doubt = "" if is_quiet else " (too noisy to judge)"
     for kind, what, goal in (
-        ("with", f"rows/s with a checkpoint every {stage.sizes.window:g} s", Goal(least=0.98)),
-        ("control", "rows/s without one, again (how much equal windows differ)", None),
+        ("with", f"rows/s with a checkpoint every {stage.sizes.window:g} s{doubt}", GOAL if is_quiet else None),
+        ("control", "rows/s without one, again: how much equal windows differ", None),
     ):
         ratios = [_ratio(each, kind) for each in rounds]
         costs = [each["without"].cpu / each[kind].cpu for each in rounds]
