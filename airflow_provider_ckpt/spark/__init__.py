@@ -3,18 +3,12 @@
 `CheckpointAgent` is loaded when it is asked for: executors and the command line use their parts without pyspark.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_ckpt.spark.agent import CheckpointAgent
 
-__all__ = ["CheckpointAgent", "example_file"]
-
-
-def example_file() -> Path:
-    """The example pipeline, to hand to spark-submit."""
-    return Path(__file__).with_name("example.py")
+__all__ = ["CheckpointAgent"]
 
 
 def __getattr__(name: str) -> Any:

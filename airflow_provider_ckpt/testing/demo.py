@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from airflow_provider_ckpt.spark import example_file
 from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
 
+_EXAMPLE = Path(__file__).parents[1] / "spark" / "example.py"
 _CKPT = (sys.executable, "-m", "airflow_provider_ckpt.cli")
 _SPARK = (
     "spark.ckpt.pipeline=orders spark.ui.enabled=false spark.sql.shuffle.partitions=4 spark.log.level=ERROR "
@@ -120,7 +120,7 @@ class _Demo:
         (self._home / "out").mkdir(exist_ok=True)
         self._attempt += 1
         log = self._home / f"driver-{self._attempt}.log"
-        words = [sys.executable, str(example_file()), str(self._home / "orders"), str(self._home / "out")]
+        words = [sys.executable, str(_EXAMPLE), str(self._home / "orders"), str(self._home / "out")]
         with log.open("wb") as said, self._process(words, said) as driver:
             try:
                 self._until(lambda: self._has_published(driver, log))

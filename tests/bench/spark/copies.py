@@ -7,8 +7,8 @@ a time, and each is a batch. While measured, the query is idle. What is measured
 - *next*: a checkpoint after 0.1 % of the keys have changed;
 - against `cp -r` of the location, which is not flushed to the disk as ours is; on S3 against boto3's `upload_file` of
   every file of the location, by as many threads as Spark runs tasks at once. All from warm caches. A location has more
-  bytes than its newest batch needs (Spark keeps old versions); a first checkpoint is therefore also set against a copy
-  of just the files that it stores.
+  bytes than its newest batch needs (Spark keeps old versions), up to three times as many: both are therefore also set
+  against a copy of just the files that the checkpoint names, measured right after.
 - *restore*: a new attempt's folder from the manifest, against `cp -r` (S3: `get_object`) of exactly the same files to a
   new place; cold caches where the system lets us. On S3 the server shares our caches and cores. Verifying, which reads
   and hashes every byte, is shown by itself.
@@ -228,10 +228,11 @@ def _checkpoints(subject: Subject, turns: int) -> None:
 
     pairs = in_turns(first, subject.copy, turns)
     _report_copies(subject, "first", pairs, taken[-turns:], written[-turns:])
-    _report_same_bytes(subject, median_of(pairs.ours), taken[-1])
+    _report_same_bytes(subject, "first", pairs, taken[-1])
     turns = turns if subject.is_s3 else 2 * turns - 1
     pairs = in_turns(next_, subject.copy, turns)
     _report_copies(subject, "next", pairs, taken[-turns:], written[-turns:], Goal(most=0.1))
+    _report_same_bytes(subject, "next", pairs, taken[-1])
 
 
 def _report_copies(
@@ -257,12 +258,12 @@ def _report_copies(
     )
 
 
-def _report_same_bytes(subject: Subject, ours: Seconds, taken: Taken) -> None:
-    folder = subject.lay_out(taken.checkpoint, 900)
-    theirs = median_of([subject.copy(folder) for _ in range(3)])
+def _report_same_bytes(subject: Subject, name: str, pairs: Pairs, taken: Taken) -> None:
+    folder, ours = subject.lay_out(taken.checkpoint, 900), median_of(pairs.ours)
+    theirs = median_of([subject.copy(folder) for _ in pairs.ours])
     subject.stage.report(
         Line(
-            what=f"first checkpoint of {megabytes(taken.full_bytes)}, {subject.storage}",
+            what=f"{name} checkpoint of {megabytes(taken.full_bytes)}, {subject.storage}",
             ours=show(ours),
             against=f"a plain copy of just its files, {megabytes(size_of(files_below(folder)))}, {show(theirs)}",
             ratio=ours / theirs,
