@@ -82,7 +82,9 @@ def _listen(driver: "subprocess.Popen[str]", say: Say, log: Path) -> Iterator[Li
         if "say" in message:
             say(message["say"])
         elif "line" in message:
-            yield _line(message["line"])
+            line = _line(message["line"])
+            say(f"→ {_sentence(line)}")  # at once: whatever happens later, this was found
+            yield line
         else:
             return
     raise RuntimeError(f"The driver ended early. The end of its log:\n{log.read_text()[-4000:]}")
@@ -92,6 +94,11 @@ def _line(document: dict[str, object]) -> Line:
     goal = document.pop("goal")
     del document["is_met"]
     return Line(**document, goal=None if goal is None else Goal(**goal))  # type: ignore[arg-type]
+
+
+def _sentence(line: Line) -> str:
+    verdict = {None: "shown only", True: f"goal {line.goal}: met", False: f"goal {line.goal}: NOT met"}[line.is_met]
+    return f"{line.what}: {line.ours} against {line.against}: {line.ratio:.3f}, {verdict}"
 
 
 def die_with_parent() -> None:
