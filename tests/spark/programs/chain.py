@@ -75,12 +75,12 @@ def _parquet(rows: DataFrame, trigger: Trigger):  # type: ignore[no-untyped-def]
     return rows.writeStream.outputMode("append").format("parquet").trigger(**trigger)
 
 
-def take_time() -> None:
-    """Some time passes between the captures of two queries, so that the order matters."""
+def take_time(seconds: float) -> None:
+    """Time passes between the captures of two queries, so that the order matters."""
     point = capturing.Capturing._point
 
     def later(self, member):  # type: ignore[no-untyped-def]
-        time.sleep(0.8)
+        time.sleep(seconds)
         return point(self, member)
 
     capturing.Capturing._point = later  # type: ignore[method-assign]
@@ -105,5 +105,5 @@ if __name__ == "__main__":
     else:
         if what == "naive":
             be_naive()
-        take_time()
+        take_time(3.0 if what == "naive" else 0.5)  # so that the naive one is found out in any weather
         run(session, input_folder, output)
