@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-unit bench check fmt constraints clean
+.PHONY: help setup java demo demo-spark test test-unit test-browser bench check fmt constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,17 +16,20 @@ setup: $(READY) ## make .venv with everything that development needs
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer, or say PYTHON=/path/to/python."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is `$(PYTHON) --version 2>&1`: Python 3.11 or newer is needed; say PYTHON=/path/to/python."; exit 1; }
-	@echo "Setting up $(VENV): about 100 packages are downloaded once (Spark is large: 500 MB)."
+	@echo "Setting up $(VENV): about 200 packages are downloaded once (Spark is large: 500 MB)."
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) can not make virtual environments: install its venv package (python3-venv on Debian)."; exit 1; }
-	@$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,spark,dev]'
+	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[airflow,postgres,spark,delta,iceberg,dev]'
 	@touch $@
 
 java:
 	@found=`"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'`; \
 	  test "$${found:-0}" -ge 17 || { echo "Spark needs Java 17 or newer, found: $${found:-none}. Install one (openjdk-17-jre-headless on Debian), or set JAVA_HOME to it."; exit 1; }
 
-demo: setup java ## checkpoint a pipeline, kill it with -9, bring it back, compare with the truth
+demo: setup java ## Airflow runs and checkpoints a Spark pipeline, which is killed with -9 and brought back
 	@$(RUN)/python -m airflow_provider_ckpt.testing.demo
+
+demo-spark: setup java ## the same without Airflow, by the ckpt command
+	@$(RUN)/python -m airflow_provider_ckpt.testing.demo_spark
 
 test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
 	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
@@ -34,14 +37,19 @@ test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9
 test-unit: setup ## the quick tests, under a minute
 	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
+test-browser: setup ## the page in a real Chromium, against a real Airflow
+	@CKPT_BROWSER=1 $(RUN)/python -m pytest tests/ui/test_browser.py $(ARGS)
+
 bench: setup java ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)
 
-check: setup ## format, lint, types, bands
+check: setup ## format, lint, types, bands, images
 	@$(RUN)/ruff format --check .
 	@$(RUN)/ruff check .
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports
+	@$(RUN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	@$(RUN)/hadolint docker/Dockerfile
 
 fmt: setup ## put the code into shape
 	@$(RUN)/ruff format .
@@ -49,7 +57,7 @@ fmt: setup ## put the code into shape
 
 constraints: ## resolve the newest versions anew and pin them in constraints.txt
 	@rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
-	@.constraints-venv/bin/python -m pip install --quiet '.[postgres,spark,dev]'
+	@.constraints-venv/bin/python -m pip install --quiet '.[airflow,postgres,spark,delta,iceberg,dev]'
 	@{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/python -m pip freeze --exclude airflow-provider-ckpt; } > constraints.new
 	@mv constraints.new constraints.txt && rm -rf .constraints-venv && git diff --stat constraints.txt
 

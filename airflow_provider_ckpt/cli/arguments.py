@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from airflow_provider_ckpt.protocol.errors import Misused
-
-LARGEST = 2**31 - 1  # what the store's INTEGER columns hold
+from airflow_provider_ckpt.protocol.records import LARGEST
 
 
 class Usage(Misused):

@@ -46,7 +46,7 @@ def health(value: Health) -> JsonObject:
     return {
         "pipeline": pipeline(value.pipeline),
         "is_well": value.is_well,
-        "problems": list(value.problems),
+        "problems": [each.text for each in value.problems],
         "attempt": None if value.attempt is None else attempt(value.attempt),
         "in_flight": None if value.in_flight is None else checkpoint(value.in_flight),
         "newest_completed": None if value.newest is None else checkpoint(value.newest),
@@ -135,6 +135,9 @@ def participant(value: AckRow) -> JsonObject:
     }
 
 
+STAGED = ("rows", "bytes", "files", "batches")  # what a sink says of itself; the rest is for its commit
+
+
 def sink(value: SinkCommit) -> JsonObject:
     return {
         "name": value.sink,
@@ -142,6 +145,8 @@ def sink(value: SinkCommit) -> JsonObject:
         "tries": value.tries,
         "last_error": value.last_error,
         "committed_at": time(value.committed_at),
+        "staged": {key: value.staged[key] for key in STAGED if key in value.staged},
+        "published": value.published,
     }
 
 

@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     OUTCOME_UNKNOWN = 8
     CORRUPT = 9
     CHECKPOINT_FAILED = 10
+    BREACHED = 11
     INTERRUPTED = 130
 
 
@@ -41,6 +42,7 @@ MEANINGS = {
     ExitCode.OUTCOME_UNKNOWN: "outcome unknown: look again, delete nothing",
     ExitCode.CORRUPT: "corrupt: bytes are not what they should be",
     ExitCode.CHECKPOINT_FAILED: "the checkpoint failed; the pipeline goes on",
+    ExitCode.BREACHED: "a pipeline is not as its objectives want it",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }
 

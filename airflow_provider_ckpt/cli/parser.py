@@ -5,11 +5,11 @@ A parser names the function that does the work as `module:function` below `cli.c
 
 import argparse
 
-from airflow_provider_ckpt import __version__
 from airflow_provider_ckpt.cli.arguments import Parser, free_text, seconds, setting, short_text, whole
 from airflow_provider_ckpt.cli.exit_codes import describe_codes
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import SinkStatus
+from airflow_provider_ckpt.version import __version__
 
 Group = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 _REF = "PIPELINE/ID or PIPELINE/SAVEPOINT-NAME"
@@ -191,6 +191,20 @@ def _add_rebuild(group: "Group[argparse.ArgumentParser]") -> None:
     _add_dry_run(parser)
 
 
+def _add_sla(group: "Group[argparse.ArgumentParser]") -> None:
+    parser = _add(group, "sla", "sla:sla", "say whether pipelines are as their objectives want them, by exit code too")
+    parser.add_argument("pipelines", metavar="PIPELINE", nargs="*", help="(default: all)")
+
+
+def _add_silence(group: "Group[argparse.ArgumentParser]") -> None:
+    parser = _add(group, "silence", "sla:silence", "announce maintenance: nobody is told of problems for a while")
+    parser.add_argument("pipeline", metavar="PIPELINE")
+    how_long = parser.add_mutually_exclusive_group(required=True)
+    how_long.add_argument("--for", dest="time", metavar="DURATION", help="such as 2h")
+    how_long.add_argument("--over", action="store_true", help="it is over")
+    parser.add_argument("--reason", type=free_text, default="", help="why, for the events")
+
+
 def _add_doctor(group: "Group[argparse.ArgumentParser]") -> None:
     _add(group, "doctor", "doctor:doctor", "check the metastore, the storage, the clock and the versions")
 
@@ -232,6 +246,8 @@ _COMMANDS = (
     _add_restore,
     _add_verify,
     _add_rebuild,
+    _add_sla,
+    _add_silence,
     _add_doctor,
     _add_play,
 )

@@ -1,6 +1,6 @@
 """How people name checkpoints: `orders/17`, or `orders/before-upgrade` for a savepoint."""
 
-from airflow_provider_ckpt.cli.arguments import LARGEST
+from airflow_provider_ckpt.coordinator.targets import id_or_name
 from airflow_provider_ckpt.metastore import Metastore
 from airflow_provider_ckpt.protocol.errors import Misused, NotFound
 from airflow_provider_ckpt.protocol.paths import check_name
@@ -25,17 +25,3 @@ def find_in(store: Metastore, pipeline: str, name: str) -> Ref:
     if found is None:
         raise NotFound(f"Pipeline {pipeline} has no savepoint {wanted!r}. `ckpt list {pipeline}` lists what there is.")
     return found.ref
-
-
-def id_or_name(pipeline: str, text: str) -> int | str:
-    """Digits are an id, anything else is the name of a savepoint."""
-    name = text.removeprefix(f"{pipeline}/")
-    if not is_id(name):
-        return check_name("savepoint", name)
-    if len(name) > len(str(LARGEST)) or int(name) > LARGEST:
-        raise NotFound(f"There is no checkpoint {pipeline}/{name[:40]}. `ckpt list {pipeline}` lists what there is.")
-    return int(name)
-
-
-def is_id(name: str) -> bool:
-    return name.isascii() and name.isdecimal()

@@ -18,10 +18,13 @@ _log = logging.getLogger(__name__)
 class Committer(Protocol):
     """Publishes one sink's staged data in its target."""
 
-    def commit(self, ref: Ref, staged: JsonObject) -> None:
+    def commit(self, ref: Ref, staged: JsonObject, attempt: int) -> JsonObject:
         """Publish, guarded by a durable marker in the target: a second call for the same checkpoint changes nothing.
 
+        Says what is published: rows, bytes, files, and the target's version.
+
         :raises OutcomeUnknown: when it may or may not have been published.
+        :raises Fenced: when the target knows a newer attempt.
         """
 
     def marker(self, pipeline: str) -> SinkMarker:
@@ -37,7 +40,7 @@ def commit(context: Context, ref: Ref, attempt: int, committers: Mapping[str, Co
     """
     checkpoint = context.store.checkpoints.get(ref)
     if checkpoint.phase is Phase.COMMITTING and checkpoint.decision is not None:
-        _check_current(context, ref, attempt)
+        check_current(context, ref, attempt)
         mark_decided(context, checkpoint.decision)
         for sink in context.store.sinks.of(ref):
             if sink.status not in SINK_DONE and sink.sink in committers:
@@ -56,18 +59,19 @@ def resolve(context: Context, ref: Ref, sink: str, status: SinkStatus, *, reason
     return context.store.checkpoints.get(ref)
 
 
-def _check_current(context: Context, ref: Ref, attempt: int) -> None:
+def check_current(context: Context, ref: Ref, attempt: int) -> None:
     current = context.store.pipelines.get(ref.pipeline).current_attempt
     if current != attempt:
         raise Fenced(f"Attempt {attempt} may not commit {ref}: attempt {current} is current.")
 
 
 def _commit_one(context: Context, ref: Ref, attempt: int, sink: SinkCommit, committer: Committer) -> None:
+    check_current(context, ref, attempt)  # right before: the sink before this one may have taken long
     try:
-        committer.commit(ref, sink.staged)
+        published = committer.commit(ref, sink.staged, attempt)
     except Exception as error:  # noqa: BLE001 - a sink may raise anything; the checkpoint stays COMMITTING
         is_unknown = isinstance(error, OutcomeUnknown)
         _log.warning("%s: sink %s did not commit: %s", ref, sink.sink, error)
         context.store.sinks.not_committed(ref, sink.sink, attempt, str(error), is_unknown=is_unknown)
     else:
-        context.store.sinks.committed(ref, sink.sink, attempt)
+        context.store.sinks.committed(ref, sink.sink, attempt, published)

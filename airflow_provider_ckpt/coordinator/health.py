@@ -1,13 +1,17 @@
 """Whether a pipeline's checkpoints are well: what a person, a sensor or an alert asks first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.metastore import Inventory
 from airflow_provider_ckpt.protocol.duration import approximate
-from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, DesiredState, Pipeline
+from airflow_provider_ckpt.protocol.objectives import Problem, ProblemKind
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, DesiredState, LeaseKind, Pipeline
 from airflow_provider_ckpt.protocol.timeline import current_timeline
+
+_ENDED_WELL = frozenset({AttemptStatus.FINISHED, AttemptStatus.STOPPED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,9 @@ class Health:
     newest: Checkpoint | None  # completed, intact as far as anybody knows, on the current timeline
     age: timedelta | None  # of that one
     failures: int  # counted ones, in a row
-    problems: tuple[str, ...]
+    down_since: datetime | None  # it should run, and nobody has heard of it since then
+    now: datetime
+    problems: tuple[Problem, ...]
 
     @property
     def is_well(self) -> bool:
@@ -43,7 +49,13 @@ def health(context: Context, name: str) -> Health:
         newest=newest,
         age=None if newest is None else now - newest.triggered_at,
         failures=failures,
-        problems=(*_problems(pipeline, attempt, failures, silence), *_stuck(flying, now, pipeline)),
+        down_since=_down_since(pipeline, inventory.attempts, now),
+        now=now,
+        problems=(
+            *_problems(pipeline, attempt, failures, silence),
+            *_unplanned(pipeline, attempt, is_restoring=_is_restoring(context, name)),
+            *_stuck(flying, now, pipeline),
+        ),
     )
 
 
@@ -53,22 +65,52 @@ def _newest(inventory: Inventory) -> Checkpoint | None:
     return usable[-1] if usable else None
 
 
-def _problems(pipeline: Pipeline, attempt: Attempt | None, failures: int, silence: timedelta | None) -> list[str]:
+def _down_since(pipeline: Pipeline, attempts: Sequence[Attempt], now: datetime) -> datetime | None:
+    if pipeline.desired_state is DesiredState.STOPPED:
+        return None
+    current = next((each for each in attempts if each.number == pipeline.current_attempt), None)
+    if current is not None and (_is_beating(current, pipeline, now) or current.status in _ENDED_WELL):
+        return None
+    return max((each.heartbeat_at for each in attempts if each.heartbeat_at is not None), default=pipeline.created_at)
+
+
+def _is_beating(attempt: Attempt, pipeline: Pipeline, now: datetime) -> bool:
+    heard = attempt.heartbeat_at
+    is_fresh = heard is not None and now - heard <= pipeline.settings.attempt_ttl
+    return attempt.status is AttemptStatus.RUNNING and is_fresh
+
+
+def _problems(pipeline: Pipeline, attempt: Attempt | None, failures: int, silence: timedelta | None) -> list[Problem]:
     problems = []
     tolerable = pipeline.settings.tolerable_failures
     if failures > 0 and failures >= tolerable:
-        problems.append(f"{failures} checkpoints failed in a row (tolerable: fewer than {max(tolerable, 1)})")
+        text = f"{failures} checkpoints failed in a row (tolerable: fewer than {max(tolerable, 1)})"
+        problems.append(Problem(kind=ProblemKind.FAILING, text=text))
     if pipeline.desired_state is DesiredState.RUNNING and attempt is not None:
         if attempt.status is AttemptStatus.FAILED:
-            problems.append(f"attempt {attempt.number} has failed: {attempt.failure or 'no reason was given'}")
-        if attempt.status is AttemptStatus.PREPARING:
-            problems.append(f"attempt {attempt.number} was never planned: a restore has not finished")
+            text = f"attempt {attempt.number} has failed: {attempt.failure or 'no reason was given'}"
+            problems.append(Problem(kind=ProblemKind.DOWN, text=text))
         if attempt.status is AttemptStatus.RUNNING and silence is not None and silence > pipeline.settings.attempt_ttl:
-            problems.append(f"attempt {attempt.number} has been silent for {approximate(silence)}")
+            text = f"attempt {attempt.number} has been silent for {approximate(silence)}"
+            problems.append(Problem(kind=ProblemKind.SILENT, text=text))
     return problems
 
 
-def _stuck(flying: Checkpoint | None, now: datetime, pipeline: Pipeline) -> list[str]:
+def _is_restoring(context: Context, name: str) -> bool:
+    return any(each.kind is LeaseKind.RESTORE for each in context.store.leases.held(name))
+
+
+def _unplanned(pipeline: Pipeline, attempt: Attempt | None, *, is_restoring: bool) -> list[Problem]:
+    """A restore that has died; one that works takes its time."""
+    is_meant_to_run = pipeline.desired_state is DesiredState.RUNNING and not is_restoring
+    if attempt is None or attempt.status is not AttemptStatus.PREPARING or not is_meant_to_run:
+        return []
+    text = f"attempt {attempt.number} was never planned: a restore has not finished"
+    return [Problem(kind=ProblemKind.DOWN, text=text)]
+
+
+def _stuck(flying: Checkpoint | None, now: datetime, pipeline: Pipeline) -> list[Problem]:
     if flying is None or flying.decided_at is None or now - flying.decided_at <= pipeline.settings.timeout:
         return []
-    return [f"{flying.ref} has been {flying.phase} for {approximate(now - flying.decided_at)}: a sink does not commit"]
+    text = f"{flying.ref} has been {flying.phase} for {approximate(now - flying.decided_at)}: a sink does not commit"
+    return [Problem(kind=ProblemKind.COMMIT_STUCK, text=text)]

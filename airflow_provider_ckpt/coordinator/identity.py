@@ -11,11 +11,13 @@ from airflow_provider_ckpt.protocol.paths import identity_path
 
 
 def own_storage(context: Context, pipeline: str) -> None:
-    """Write the pipeline's identity into the storage, or find it there.
+    """Write the pipeline's identity into the storage, or find it there, which is cheaper.
 
     :raises Refused: when the storage's folder belongs to a pipeline of another store.
     """
     identity = context.store.pipelines.get(pipeline).identity
+    if read_identity(context, pipeline) == identity:
+        return
     try:
         context.storage.create(identity_path(pipeline), canonical({"identity": identity}))
     except AlreadyExists as error:

@@ -7,9 +7,10 @@ is chosen by what the store, the targets' own markers and the bytes say, and the
 that claims it starts there. A restore that dies on the way has cost a number.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from airflow_provider_ckpt.coordinator.commit import Committer, commit
 from airflow_provider_ckpt.coordinator.context import Context
@@ -35,6 +36,7 @@ from airflow_provider_ckpt.protocol.recovery import (
 )
 from airflow_provider_ckpt.protocol.timeline import current_timeline, newest_planned
 
+_log = logging.getLogger(__name__)
 OnWait = Callable[[float], None]  # how many seconds the old attempt has left
 
 
@@ -132,7 +134,7 @@ class _Ladder:
     def _climb_ladder(self) -> Choice:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
             return Choice(rung=Rung.FRESH, checkpoint=None, price=Price(replay=timedelta(0)))
-        if (committing := self._committing()) is not None and not self._is_tip_usable():
+        if (committing := self._committing()) is not None and not self._takes_tip():
             return self._choose_committing(committing)
         if waiting is None or waiting.restored_from is None:
             return self._climb(self._options.target)
@@ -164,12 +166,13 @@ class _Ladder:
                 parent=checkpoint.attempt,
                 fork_at=checkpoint.ref.id,
                 restored_from=checkpoint.ref.id,
+                accepted=choice.price.duplicated,
             )
         if choice.rung is Rung.TIP:
             return Start(
                 rung=Rung.TIP, parent=self.started[-1].number, fork_at=self._inventory.pipeline.next_checkpoint - 1
             )
-        return Start(rung=Rung.FRESH)
+        return Start(rung=Rung.FRESH, accepted=choice.price.duplicated)
 
     def _committing(self) -> Checkpoint | None:
         return next((each for each in self._retained if each.phase is Phase.COMMITTING), None)
@@ -224,6 +227,9 @@ class _Ladder:
             return None
         return self.last
 
+    def _takes_tip(self) -> bool:
+        return self._options.target == Target() and self._is_tip_usable()
+
     def _is_tip_usable(self) -> bool:
         if not self.started or self.last is None:
             return False
@@ -234,8 +240,16 @@ class _Ladder:
     def _markers(self) -> dict[str, SinkMarker]:
         """What was published last: what the targets say, and the store where nobody can ask the target."""
         known = {sink: SinkMarker(committed=id_) for sink, id_ in self._inventory.published.items()}
-        asked = {sink: committer.marker(self._pipeline) for sink, committer in self._options.committers.items()}
-        return known | asked
+        return known | {sink: marker for sink in self._options.committers if (marker := self._ask(sink)) is not None}
+
+    def _ask(self, sink: str) -> SinkMarker | None:
+        """A target that says nothing may be out of reach from here; the driver asks it again before it starts."""
+        try:
+            marker = self._options.committers[sink].marker(self._pipeline)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; the store knows as well
+            _log.warning("The target of %s can not be asked from here: %s", sink, error)
+            return None
+        return None if marker.committed is None else marker
 
 
 class _Restore:
@@ -289,10 +303,15 @@ class _Restore:
         if until is None or self._options.is_proven_dead:
             return
         until += inventory.pipeline.settings.attempt_ttl
-        while (left := (until - self._context.store.checkpoints.now()).total_seconds()) > 0:
+        if (left := self._seconds_to(until)) > 0:
             self._on_wait(left)
+        while left > 0:
             self._context.store.leases.renew(self._lease)
             self._context.sleep(min(left, 1.0))
+            left = self._seconds_to(until)
+
+    def _seconds_to(self, time: datetime) -> float:
+        return (time - self._context.store.checkpoints.now()).total_seconds()
 
     def _choose_intact(self, attempt: Attempt) -> tuple[_Ladder, Choice]:
         """Choose, pin and re-hash; a corrupt choice is marked, and the ladder is climbed again without it."""

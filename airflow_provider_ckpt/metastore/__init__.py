@@ -3,10 +3,11 @@
 Every public call is one transaction; every change is a compare-and-set; time is the store's clock.
 """
 
-from airflow_provider_ckpt.metastore.acks import Acks, Progress
+from airflow_provider_ckpt.metastore.acks import Acks, Group, Progress
+from airflow_provider_ckpt.metastore.alerts import Alerts
 from airflow_provider_ckpt.metastore.attempts import Attempts, Beat, Start
 from airflow_provider_ckpt.metastore.barriers import Barriers
-from airflow_provider_ckpt.metastore.checkpoints import Checkpoints, Page
+from airflow_provider_ckpt.metastore.checkpoints import Checkpoints, Measure, Page
 from airflow_provider_ckpt.metastore.engine import Clock, Engine, open_engine
 from airflow_provider_ckpt.metastore.events import Events
 from airflow_provider_ckpt.metastore.files import Files
@@ -15,22 +16,28 @@ from airflow_provider_ckpt.metastore.pipelines import Pipelines
 from airflow_provider_ckpt.metastore.recovered import Recovered, Recovery
 from airflow_provider_ckpt.metastore.sinks import Sinks
 from airflow_provider_ckpt.metastore.views import Dossier, Inventory, Views
-from airflow_provider_ckpt.metastore.watcher import Sight, Watcher, look
+from airflow_provider_ckpt.metastore.watcher import Closeness, Pulse, Sight, Watcher, feel, look, look_closer
 
 __all__ = [
     "Beat",
     "Clock",
+    "Closeness",
     "Dossier",
     "Engine",
+    "Group",
     "Inventory",
+    "Measure",
     "Metastore",
     "Page",
     "Progress",
+    "Pulse",
     "Recovered",
     "Sight",
     "Start",
     "Watcher",
+    "feel",
     "look",
+    "look_closer",
     "open_metastore",
 ]
 
@@ -50,6 +57,7 @@ class Metastore:
         self.pins = Pins(engine)
         self.files = Files(engine)
         self.events = Events(engine)
+        self.alerts = Alerts(engine)
         self.recovery = Recovery(engine)
         self.views = Views(engine)
 

@@ -6,8 +6,9 @@ afterwards and kept as evidence.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 
 import sqlalchemy as sa
@@ -20,8 +21,9 @@ from airflow_provider_ckpt.metastore.pipelines import lock_pipeline
 from airflow_provider_ckpt.metastore.rows import ack_row_of, ack_to_json
 from airflow_provider_ckpt.metastore.schema import Time, acks, evidence
 from airflow_provider_ckpt.protocol.codec import Json
+from airflow_provider_ckpt.protocol.errors import NotFound
 from airflow_provider_ckpt.protocol.reasons import EVIDENCE, AckOutcome, FailureReason
-from airflow_provider_ckpt.protocol.records import Ack, AckRow, AckStatus, Ref
+from airflow_provider_ckpt.protocol.records import Ack, AckRow, AckStatus, ParticipantKind, Ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,17 @@ class Progress:
 
     acked: int
     expected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The participants of one kind of one query."""
+
+    query: str
+    kind: ParticipantKind
+    expected: int
+    acked: int
+    last_acked_at: datetime | None
 
 
 class Acks:
@@ -110,17 +123,64 @@ class Acks:
             rows = tx.connection.execute(statement.order_by(acks.c.participant).limit(limit)).mappings()
             return [ack_row_of(row) for row in rows]
 
-    def slowest(self, ref: Ref, *, limit: int) -> list[AckRow]:
-        """Those who have not acknowledged, then those who did so last."""
+    def slowest(
+        self, ref: Ref, *, limit: int, offset: int = 0, query: str | None = None, search: str = ""
+    ) -> list[AckRow]:
+        """Those who have not acknowledged, then those who did so last.
+
+        :param query: only of this query.
+        :param search: only those whose names or hosts contain it.
+        """
+        wanted = [guards.is_ack(ref), *([] if query is None else [acks.c.query == query]), *_containing(search)]
         order = (acks.c.acked_at.is_not(None), acks.c.acked_at.desc(), acks.c.participant)
-        statement = sa.select(acks).where(guards.is_ack(ref)).order_by(*order).limit(limit)
-        with self._engine.read() as tx:
+        names = sa.select(acks.c.participant).where(*wanted).order_by(*order).limit(limit).offset(offset)
+        with self._engine.read() as tx:  # the order is found without the documents, which are long
+            shown = tx.connection.execute(names).scalars().all()
+            statement = sa.select(acks).where(guards.is_ack(ref), acks.c.participant.in_(shown)).order_by(*order)
             return [ack_row_of(row) for row in tx.connection.execute(statement).mappings()]
 
-    def pending(self, ref: Ref, *, limit: int = 50) -> list[AckRow]:
-        statement = sa.select(acks).where(guards.is_ack(ref), acks.c.status == AckStatus.PENDING)
+    def get(self, ref: Ref, participant: str) -> AckRow:
+        """:raises NotFound: when it is not a member, or nothing is known of members any more."""
+        statement = sa.select(acks).where(guards.is_ack(ref), acks.c.participant == participant)
         with self._engine.read() as tx:
-            rows = tx.connection.execute(statement.order_by(acks.c.participant).limit(limit)).mappings()
+            row = tx.connection.execute(statement).mappings().first()
+        if row is None:
+            raise NotFound(f"Checkpoint {ref} has no participant {participant!r:.80}.")
+        return ack_row_of(row)
+
+    def groups(self, ref: Ref) -> list[Group]:
+        """How far each query's participants of each kind are: as many rows as queries and kinds, not participants."""
+        is_acked = sa.case((acks.c.status == AckStatus.ACKED, 1), else_=0)
+        statement = (
+            sa.select(
+                acks.c.query,
+                acks.c.kind,
+                sa.func.count().label("expected"),
+                sa.func.sum(is_acked).label("acked"),
+                sa.func.max(acks.c.acked_at, type_=Time()).label("last_acked_at"),
+            )
+            .where(guards.is_ack(ref))
+            .group_by(acks.c.query, acks.c.kind)
+            .order_by(acks.c.query, acks.c.kind)
+        )
+        with self._engine.read() as tx:
+            return [_group_of(row) for row in tx.connection.execute(statement).mappings()]
+
+    def arrivals(self, ref: Ref, *, every: int) -> list[tuple[int, datetime]]:
+        """When the first, and then each so-manieth acknowledgement came: for a curve of a bounded number of steps."""
+        turn = sa.func.row_number().over(order_by=acks.c.acked_at)
+        arrived = sa.select(turn.label("turn"), acks.c.acked_at).where(guards.is_ack(ref), acks.c.acked_at.is_not(None))
+        each = arrived.subquery()
+        statement = sa.select(each.c.turn, each.c.acked_at).where((each.c.turn - 1) % every == 0)
+        with self._engine.read() as tx:
+            return [(row.turn, row.acked_at) for row in tx.connection.execute(statement.order_by(each.c.turn))]
+
+    def pending(self, ref: Ref, *, limit: int = 50, first: Collection[str] = ()) -> list[AckRow]:
+        """Those who have not acknowledged, in order of name; those in `first` come first."""
+        statement = sa.select(acks).where(guards.is_ack(ref), acks.c.status == AckStatus.PENDING)
+        order = (acks.c.participant.not_in(sorted(first)), acks.c.participant)
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(statement.order_by(*order).limit(limit)).mappings()
             return [ack_row_of(row) for row in rows]
 
     def evidence(self, ref: Ref) -> list[Mapping[str, Json]]:
@@ -129,6 +189,16 @@ class Acks:
         with self._engine.read() as tx:
             rows = tx.connection.execute(statement.order_by(evidence.c.seq)).mappings()
             return [{name: row[name] for name in ("participant", "attempt", "outcome", "host", "ack")} for row in rows]
+
+
+def _containing(text: str) -> list[sa.ColumnElement[bool]]:
+    if not text:
+        return []
+    return [sa.or_(acks.c.participant.contains(text, autoescape=True), acks.c.host.contains(text, autoescape=True))]
+
+
+def _group_of(row: sa.RowMapping) -> Group:
+    return Group(**{**row, "kind": ParticipantKind(row["kind"])})
 
 
 def _encode(sent: Sequence[Ack]) -> str:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from airflow_provider_ckpt.metastore import guards
 from airflow_provider_ckpt.metastore.checkpoints import read_in_flight
 from airflow_provider_ckpt.metastore.engine import Engine, Tx, clean
+from airflow_provider_ckpt.metastore.events import read_last
 from airflow_provider_ckpt.metastore.failing import fail_checkpoint
 from airflow_provider_ckpt.metastore.leases import unpin_restores
 from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeline, read_pipeline
@@ -30,6 +31,7 @@ from airflow_provider_ckpt.protocol.records import (
     Ref,
     Rung,
 )
+from airflow_provider_ckpt.protocol.settings import settings_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Start:
     parent: int | None = None
     fork_at: int | None = None
     restored_from: int | None = None
+    accepted: tuple[str, ...] = ()  # sinks in which a person accepts duplicates
 
 
 class Attempts:
@@ -67,6 +70,15 @@ class Attempts:
         with self._engine.read() as tx:
             statement = sa.select(attempts).where(attempts.c.pipeline == pipeline).order_by(attempts.c.number)
             return [attempt_of(row) for row in tx.connection.execute(statement).mappings()]
+
+    def newest(self, pipeline: str, *, before: int | None = None, limit: int = 20) -> list[Attempt]:
+        """The newest attempts below number `before`, newest first."""
+        statement = sa.select(attempts).where(attempts.c.pipeline == pipeline)
+        if before is not None:
+            statement = statement.where(attempts.c.number < before)
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(statement.order_by(attempts.c.number.desc()).limit(limit)).mappings()
+            return [attempt_of(row) for row in rows]
 
     def graph(self, pipeline: str, number: int) -> Graph:
         with self._engine.read() as tx:
@@ -119,6 +131,7 @@ class Attempts:
                     parent=start.parent,
                     fork_at=start.fork_at,
                     restored_from=start.restored_from,
+                    accepted=list(start.accepted),
                 )
             )
             if settled.rowcount != 1:
@@ -194,6 +207,28 @@ class Attempts:
             )
             return _beat(tx, pipeline, is_current=beaten.rowcount == 1)
 
+    def note_progress(self, pipeline: str, number: int, claim: str) -> None:
+        """Say, once, that the attempt has committed a batch of its own: it is not only alive, it works."""
+        with self._engine.write() as tx:
+            lock_pipeline(tx, pipeline)
+            driver = sa.select(sa.exists().where(*_is_driver(pipeline, number, claim)))
+            if tx.connection.execute(driver).scalar_one():
+                tx.record("attempt.progressed", pipeline, attempt=number, actor=claim)
+
+    def note_silence(self, *, actor: str) -> list[Attempt]:
+        """Record, once for each attempt, that it should run and has not been heard of for its time to live."""
+        with self._engine.read() as tx:
+            silent = _find_silent(tx)
+        noted = []
+        for name, number in silent:
+            with self._engine.write() as tx:
+                lock_pipeline(tx, name)
+                is_silent = bool(_find_silent(tx, _is_attempt(name, number)))
+                if is_silent and read_last(tx, name, "attempt.silent", attempt=number) is None:
+                    tx.record("attempt.silent", name, attempt=number, actor=actor)
+                    noted.append(_read_existing(tx, name, number))
+        return noted
+
     def end(self, pipeline: str, number: int, status: AttemptStatus, *, actor: str, failure: str | None = None) -> bool:
         """Note that an attempt has ended; what it had not decided has failed. False when it had ended before."""
         with self._engine.write() as tx:
@@ -240,6 +275,23 @@ def _beat(tx: Tx, pipeline: str, *, is_current: bool) -> Beat:
         desired_state=read_pipeline(tx, pipeline).desired_state,
         in_flight=read_in_flight(tx, pipeline) if is_current else None,
     )
+
+
+def _find_silent(tx: Tx, *conditions: sa.ColumnElement[bool]) -> list[tuple[str, int]]:
+    """Pipelines that are meant to run, and their current attempts that were not heard of for their time to live."""
+    is_current = sa.and_(attempts.c.pipeline == pipelines.c.name, attempts.c.number == pipelines.c.current_attempt)
+    statement = (
+        sa.select(pipelines.c.name, pipelines.c.settings, attempts.c.number, attempts.c.heartbeat_at)
+        .join(attempts, is_current)
+        .where(pipelines.c.desired_state == DesiredState.RUNNING, attempts.c.status == AttemptStatus.RUNNING)
+        .where(*conditions)
+    )
+    now = tx.now()
+    return [
+        (row.name, row.number)
+        for row in tx.connection.execute(statement)
+        if now - row.heartbeat_at > settings_from_json(row.settings).attempt_ttl
+    ]
 
 
 def _take_number(tx: Tx, lease: Lease) -> int:

@@ -1,6 +1,7 @@
 """Barriers: starting a checkpoint, and the cuts by which its queries answer."""
 
 from collections import Counter
+from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -83,6 +84,16 @@ class Barriers:
     def cuts(self, ref: Ref) -> dict[str, Cut]:
         with self._engine.read() as tx:
             return read_cuts(tx, ref)
+
+    def captured_at(self, ref: Ref) -> dict[str, datetime]:
+        """When each query reached its cut."""
+        with self._engine.read() as tx:
+            return _captured_at(tx, ref)
+
+
+def _captured_at(tx: Tx, ref: Ref) -> dict[str, datetime]:
+    rows = tx.connection.execute(sa.select(cuts.c.query, cuts.c.captured_at).where(guards.is_cut(ref)))
+    return {row.query: row.captured_at for row in rows}
 
 
 def read_cuts(tx: Tx, ref: Ref) -> dict[str, Cut]:

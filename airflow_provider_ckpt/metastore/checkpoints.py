@@ -3,8 +3,9 @@
 Whoever loses a race learns it from the result; nothing depends on a process staying alive.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import guards
 from airflow_provider_ckpt.metastore.engine import Engine, Tx, clean
-from airflow_provider_ckpt.metastore.failing import fail_checkpoint
+from airflow_provider_ckpt.metastore.failing import fail_checkpoint, late_recently
 from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeline
 from airflow_provider_ckpt.metastore.rows import checkpoint_of
 from airflow_provider_ckpt.metastore.schema import acks, checkpoints, cuts, evidence, sink_commits
@@ -23,6 +24,7 @@ from airflow_provider_ckpt.protocol.records import (
     AckStatus,
     Checkpoint,
     Decision,
+    Kind,
     Lease,
     ParticipantKind,
     Ref,
@@ -42,6 +44,21 @@ class Page:
     next_before: int | None  # hand it in as `before` for the next page
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What one checkpoint took, and what became of it: a few columns of a long history."""
+
+    id: int
+    attempt: int
+    phase: Phase
+    kind: Kind
+    triggered_at: datetime
+    ended_at: datetime | None
+    new_bytes: int | None
+    full_bytes: int | None
+    failure_reason: FailureReason | None
+
+
 class Checkpoints:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -57,6 +74,11 @@ class Checkpoints:
         gone = (Phase.FAILED, Phase.DISCARDED)
         with self._engine.read() as tx:
             return _newest(tx, pipeline, checkpoints.c.name == name, checkpoints.c.phase.not_in(gone))
+
+    def find_triggered(self, pipeline: str, key: str) -> Checkpoint | None:
+        """The newest checkpoint that a trigger with this key has led to."""
+        with self._engine.read() as tx:
+            return _newest(tx, pipeline, checkpoints.c.trigger_key == key)
 
     def in_flight(self, pipeline: str) -> Checkpoint | None:
         with self._engine.read() as tx:
@@ -74,17 +96,56 @@ class Checkpoints:
             return tx.now()
 
     def page(
-        self, pipeline: str, *, before: int | None = None, limit: int = 20, phases: frozenset[Phase] = frozenset()
+        self,
+        pipeline: str,
+        *,
+        before: int | None = None,
+        limit: int = 20,
+        phases: frozenset[Phase] = frozenset(),
+        kind: Kind | None = None,
+        attempt: int | None = None,
     ) -> Page:
         """The newest `limit` checkpoints below id `before`; however long the history, it reads a page of each phase."""
         statement = sa.select(checkpoints).where(checkpoints.c.pipeline == pipeline)
         if before is not None:
             statement = statement.where(checkpoints.c.id < before)
+        if attempt is not None:
+            statement = statement.where(checkpoints.c.attempt == attempt)
+        if kind is not None:
+            statement = statement.where(_is_of(kind, pipeline))
         with self._engine.read() as tx:
             rows = tx.connection.execute(_newest_of(statement, limit + 1, phases)).mappings()
             found = [checkpoint_of(row) for row in rows]
         shown = tuple(found[:limit])
         return Page(checkpoints=shown, next_before=shown[-1].ref.id if len(found) > limit else None)
+
+    def measures(self, pipeline: str, *, limit: int) -> list[Measure]:
+        """Of the newest `limit` checkpoints what each took, oldest first."""
+        columns = [checkpoints.c[name] for name in _MEASURED]
+        statement = sa.select(*columns).where(checkpoints.c.pipeline == pipeline)
+        with self._engine.read() as tx:
+            rows = tx.connection.execute(statement.order_by(checkpoints.c.id.desc()).limit(limit)).mappings().all()
+        return [_measure_of(row) for row in reversed(rows)]
+
+    def counts(self, pipeline: str, *, limit: int) -> Counter[Phase]:
+        """Of the newest `limit` checkpoints, how many are in which phase."""
+        newest = sa.select(checkpoints.c.phase).where(checkpoints.c.pipeline == pipeline)
+        each = newest.order_by(checkpoints.c.id.desc()).limit(limit).subquery()
+        statement = sa.select(each.c.phase, sa.func.count().label("number")).group_by(each.c.phase)
+        with self._engine.read() as tx:
+            return Counter({Phase(row.phase): row.number for row in tx.connection.execute(statement)})
+
+    def measure(self, ref: Ref) -> Measure | None:
+        """What one took; None when it does not exist."""
+        statement = sa.select(*(checkpoints.c[name] for name in _MEASURED)).where(guards.is_checkpoint(ref))
+        with self._engine.read() as tx:
+            row = tx.connection.execute(statement).mappings().first()
+        return None if row is None else _measure_of(row)
+
+    def late_before(self, ref: Ref) -> list[tuple[str, ...]]:
+        """For each of the checkpoints just before this one, who was last or missing there."""
+        with self._engine.read() as tx:
+            return late_recently(tx, ref)
 
     def failures_in_a_row(self, pipeline: str, *, limit: int = 100) -> int:
         """How many counted failures there were since the newest completed checkpoint."""
@@ -212,6 +273,19 @@ def expire(tx: Tx, pipeline: str, *, actor: str) -> Checkpoint | None:
     return read_checkpoint(tx, overdue.ref)
 
 
+_MEASURED = tuple(each.name for each in fields(Measure))
+
+
+def _measure_of(row: sa.RowMapping) -> Measure:
+    reason = row["failure_reason"]
+    parsed = {
+        "phase": Phase(row["phase"]),
+        "kind": Kind(row["kind"]),
+        "failure_reason": reason and FailureReason(reason),
+    }
+    return Measure(**{**row, **parsed})
+
+
 def forget_participants(tx: Tx, ref: Ref) -> None:
     for table in (acks, cuts, evidence, sink_commits):
         tx.connection.execute(sa.delete(table).where(table.c.pipeline == ref.pipeline, table.c.checkpoint == ref.id))
@@ -231,6 +305,14 @@ def _newest_of(statement: _Select, limit: int, phases: Collection[Phase]) -> _Se
     apart = [_newest_of(statement, limit, {phase}).subquery() for phase in sorted(phases)]
     together = sa.union_all(*map(sa.select, apart)).subquery()
     return sa.select(together).order_by(together.c.id.desc()).limit(limit)
+
+
+def _is_of(kind: Kind, pipeline: str) -> sa.ColumnElement[bool]:
+    """Savepoints are rare among many: they are found by their names, which have an index."""
+    if kind is Kind.CHECKPOINT:
+        return checkpoints.c.name.is_(None)
+    other = checkpoints.alias()
+    return checkpoints.c.id.in_(sa.select(other.c.id).where(other.c.pipeline == pipeline, other.c.name > ""))
 
 
 def _advance(tx: Tx, ref: Ref, to: Phase, *conditions: sa.ColumnElement[bool], **values: object) -> bool:

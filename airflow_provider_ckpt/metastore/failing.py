@@ -39,7 +39,7 @@ def _report(tx: Tx, ref: Ref) -> JsonObject:
     missing, total = _missing_queries(tx, ref)
     if not missing:
         missing, total = _missing_participants(tx, ref)
-    return blame(missing, total=total, late_before=_late_recently(tx, ref))
+    return blame(missing, total=total, late_before=late_recently(tx, ref))
 
 
 def _missing_queries(tx: Tx, ref: Ref) -> tuple[list[Missing], int]:
@@ -74,7 +74,8 @@ def _missing_participants(tx: Tx, ref: Ref) -> tuple[list[Missing], int]:
     return named, total
 
 
-def _late_recently(tx: Tx, ref: Ref) -> list[tuple[str, ...]]:
+def late_recently(tx: Tx, ref: Ref) -> list[tuple[str, ...]]:
+    """For each of the checkpoints just before this one, who was last or missing there."""
     recent = tx.connection.execute(
         sa.select(checkpoints.c.last_participant, checkpoints.c.blame)
         .where(

@@ -48,10 +48,14 @@ class Pipelines:
             bump_revision(tx, name)
             tx.record("pipeline.changed", name, actor=actor, detail=settings.to_json())
 
-    def desire(self, name: str, state: DesiredState, *, actor: str, reason: str = "") -> None:
+    def desire(
+        self, name: str, state: DesiredState, *, actor: str, reason: str = "", attempt: int | None = None
+    ) -> None:
+        """:param attempt: who wishes it means this attempt: nothing happens once a newer one has begun."""
         with self._engine.write() as tx:
-            lock_pipeline(tx, name)
-            desire(tx, name, state, actor=actor, reason=reason)
+            pipeline = lock_pipeline(tx, name)
+            if attempt is None or (pipeline.current_attempt or 0) <= attempt:
+                desire(tx, name, state, actor=actor, reason=reason)
 
 
 def desire(tx: Tx, name: str, state: DesiredState, *, actor: str, reason: str) -> None:

@@ -73,6 +73,7 @@ def attempt_of(row: Row) -> Attempt:
         heartbeat_at=row["heartbeat_at"],
         ended_at=row["ended_at"],
         failure=row["failure"],
+        accepted=frozenset(row["accepted"] or ()),
     )
 
 
@@ -205,6 +206,7 @@ def sink_commit_of(row: Row) -> SinkCommit:
         tries=row["tries"],
         last_error=row["last_error"],
         committed_at=row["committed_at"],
+        published=row["published"] or {},
     )
 
 

@@ -88,6 +88,7 @@ attempts = sa.Table(
     sa.Column("heartbeat_at", Time),
     sa.Column("ended_at", Time),
     sa.Column("failure", sa.Text),
+    sa.Column("accepted", Json),
 )
 
 checkpoints = sa.Table(
@@ -221,6 +222,7 @@ sink_commits = sa.Table(
     sa.Column("tries", sa.Integer, nullable=False),
     sa.Column("last_error", sa.Text),
     sa.Column("committed_at", Time),
+    sa.Column("published", Json),
     _of_checkpoint(),
 )
 
@@ -270,4 +272,5 @@ events = sa.Table(
     sa.Column("detail", Json, nullable=False),
 )
 sa.Index("ix_ckpt_events_pipeline", events.c.pipeline, events.c.seq)
+sa.Index("ix_ckpt_events_kind", events.c.pipeline, events.c.kind, events.c.seq)
 sa.Index("ix_ckpt_events_checkpoint", events.c.pipeline, events.c.checkpoint, events.c.seq)

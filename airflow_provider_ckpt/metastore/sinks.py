@@ -7,6 +7,7 @@ from airflow_provider_ckpt.metastore.engine import Engine, Tx, clean
 from airflow_provider_ckpt.metastore.pipelines import lock_pipeline
 from airflow_provider_ckpt.metastore.rows import sink_commit_of
 from airflow_provider_ckpt.metastore.schema import checkpoints, sink_commits
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import NotFound
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import SINK_DONE, Ref, SinkCommit, SinkStatus
@@ -24,7 +25,7 @@ class Sinks:
             rows = tx.connection.execute(statement.order_by(sink_commits.c.sink)).mappings()
             return [sink_commit_of(row) for row in rows]
 
-    def committed(self, ref: Ref, sink: str, attempt: int) -> bool:
+    def committed(self, ref: Ref, sink: str, attempt: int, published: JsonObject | None = None) -> bool:
         """Note that a sink has published; False for a fenced attempt or a sink that is done already."""
         with self._engine.write() as tx:
             noted = self._note(
@@ -36,6 +37,7 @@ class Sinks:
                 committed_at=tx.now_sql,
                 tries=sink_commits.c.tries + 1,
                 last_error=None,
+                published=None if published is None else dict(published),
             )
             if noted:
                 tx.record("sink.committed", ref.pipeline, checkpoint=ref.id, attempt=attempt, actor=sink)
@@ -53,6 +55,23 @@ class Sinks:
                 tries=sink_commits.c.tries + 1,
                 last_error=clean(error),
             )
+
+    def rolled_back(self, pipeline: str, sink: str, to: int, attempt: int) -> int:
+        """Note that a sink has taken back what it committed after checkpoint `to`; says how many checkpoints."""
+        with self._engine.write() as tx:
+            changed = tx.connection.execute(
+                sa.update(sink_commits)
+                .where(
+                    sink_commits.c.pipeline == pipeline,
+                    sink_commits.c.sink == sink,
+                    sink_commits.c.checkpoint > to,
+                    sink_commits.c.status == SinkStatus.COMMITTED,
+                    guards.actor_is_current(pipeline, attempt),
+                )
+                .values(status=SinkStatus.ROLLED_BACK)
+            )
+            tx.record("sink.rolled-back", pipeline, checkpoint=to, attempt=attempt, actor=sink, reason=f"back to {to}")
+            return changed.rowcount
 
     def resolve(self, ref: Ref, sink: str, status: SinkStatus, *, actor: str, reason: str) -> None:
         """A person says what became of a commit that can not be finished.

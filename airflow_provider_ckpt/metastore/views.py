@@ -79,9 +79,15 @@ def _attempts(tx: Tx, pipeline: str) -> tuple[Attempt, ...]:
 
 
 def _retained(tx: Tx, pipeline: str) -> tuple[Checkpoint, ...]:
-    statement = sa.select(checkpoints).where(checkpoints.c.pipeline == pipeline, guards.in_phase(*_RETAINED))
+    """Each phase apart, as a filter by all of them would walk through the whole history on SQLite."""
+    found = [checkpoint for phase in _RETAINED for checkpoint in _in_phase(tx, pipeline, phase)]
+    return tuple(sorted(found, key=lambda checkpoint: checkpoint.ref.id))
+
+
+def _in_phase(tx: Tx, pipeline: str, phase: Phase) -> list[Checkpoint]:
+    statement = sa.select(checkpoints).where(checkpoints.c.pipeline == pipeline, checkpoints.c.phase == phase)
     rows = tx.connection.execute(statement.order_by(checkpoints.c.id)).mappings()
-    return tuple(checkpoint_of(row) for row in rows)
+    return [checkpoint_of(row) for row in rows]
 
 
 def _pinned(tx: Tx, pipeline: str) -> frozenset[int]:

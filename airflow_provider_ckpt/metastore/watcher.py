@@ -3,15 +3,18 @@
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
+from typing import Any
 
 import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore.engine import Engine
-from airflow_provider_ckpt.metastore.schema import acks, checkpoints
+from airflow_provider_ckpt.metastore.schema import acks, attempts, checkpoints, pipelines
 from airflow_provider_ckpt.protocol.errors import NotFound, TryAgain
 from airflow_provider_ckpt.protocol.phases import ENDED, UNDECIDED, Phase
-from airflow_provider_ckpt.protocol.records import AckStatus, Ref
+from airflow_provider_ckpt.protocol.records import ALIVE, AckStatus, AttemptStatus, Ref
+from airflow_provider_ckpt.protocol.settings import settings_from_json
 
 _CHUNK = 10_000  # bound parameters are limited
 
@@ -63,6 +66,76 @@ def _look(engine: Engine, wanted: list[tuple[str, int]]) -> list[Sight]:
             )
             for row in tx.connection.execute(statement)
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closeness:
+    """How far the acknowledgements of a checkpoint are, and one of those that are missing."""
+
+    acked: int
+    expected: int
+    waits_for: str | None
+
+
+def look_closer(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, Closeness]:
+    """Count the acknowledgements of any number of checkpoints with one query; O(participants): not at every tick."""
+    wanted = [(ref.pipeline, ref.id) for ref in refs][:_CHUNK]
+    is_pending = acks.c.status == AckStatus.PENDING
+    statement = (
+        sa.select(
+            acks.c.pipeline,
+            acks.c.checkpoint,
+            sa.func.count().label("expected"),
+            sa.func.sum(sa.case((is_pending, 1), else_=0)).label("pending"),
+            sa.func.min(sa.case((is_pending, acks.c.participant))).label("waits_for"),
+        )
+        .where(sa.tuple_(acks.c.pipeline, acks.c.checkpoint).in_(wanted))
+        .group_by(acks.c.pipeline, acks.c.checkpoint)
+    )
+    with engine.read() as tx:
+        return {
+            Ref(row.pipeline, row.checkpoint): Closeness(
+                acked=row.expected - row.pending, expected=row.expected, waits_for=row.waits_for
+            )
+            for row in tx.connection.execute(statement)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What one look saw of an attempt."""
+
+    status: AttemptStatus
+    is_current: bool
+    is_silent: bool
+    failure: str | None
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.is_current or self.is_silent or self.status not in ALIVE
+
+
+def feel(engine: Engine, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Pulse]:
+    """See any number of attempts, by pipeline and number, with one query."""
+    is_wanted = sa.tuple_(attempts.c.pipeline, attempts.c.number).in_(list(wanted)[:_CHUNK])
+    statement = (
+        sa.select(attempts, pipelines.c.current_attempt, pipelines.c.settings)
+        .join(pipelines, attempts.c.pipeline == pipelines.c.name)
+        .where(is_wanted)
+    )
+    with engine.read() as tx:
+        now = tx.now()
+        return {(row.pipeline, row.number): _pulse(row, now) for row in tx.connection.execute(statement)}
+
+
+def _pulse(row: sa.Row[Any], now: datetime) -> Pulse:
+    ttl = settings_from_json(row.settings).attempt_ttl
+    return Pulse(
+        status=AttemptStatus(row.status),
+        is_current=row.current_attempt == row.number,
+        is_silent=row.heartbeat_at is not None and now - row.heartbeat_at > ttl,
+        failure=row.failure,
+    )
 
 
 class Watcher:

@@ -13,6 +13,7 @@ from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason, SkipReason
 from airflow_provider_ckpt.protocol.settings import Settings
 
+LARGEST = 2**31 - 1  # what the store's INTEGER columns hold
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -71,9 +72,10 @@ class SinkStatus(StrEnum):
     COMMITTED = "committed"
     UNKNOWN = "unknown"  # a commit was sent and its outcome is not known
     ABANDONED = "abandoned"  # a person resolved it as never to be committed
+    ROLLED_BACK = "rolled-back"  # committed, and taken back by a restore to an older checkpoint
 
 
-SINK_DONE = frozenset({SinkStatus.COMMITTED, SinkStatus.ABANDONED})
+SINK_DONE = frozenset({SinkStatus.COMMITTED, SinkStatus.ABANDONED, SinkStatus.ROLLED_BACK})
 
 
 class LeaseKind(StrEnum):
@@ -262,6 +264,7 @@ class Attempt:
     heartbeat_at: datetime | None
     ended_at: datetime | None
     failure: str | None
+    accepted: frozenset[str] = frozenset()  # sinks in which a person accepted duplicates for this start
 
     @property
     def is_alive(self) -> bool:
@@ -308,6 +311,7 @@ class SinkCommit:
     tries: int
     last_error: str | None
     committed_at: datetime | None
+    published: JsonObject = field(default_factory=dict)  # rows, bytes, files, version of the target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +350,7 @@ class TriggerRequest:
     active_cleanup_runs: int = 0  # queued and running cleanup Dag runs, as Airflow counts them
     is_last: bool = False  # of an attempt that ends: also of a pipeline that is meant to be stopped
     then_stop: bool = False  # the pipeline is meant to be stopped from now on
+    attempt: int | None = None  # the one that is meant: skipped once a newer one has begun
 
     def __post_init__(self) -> None:
         if not self.key or not self.requested_by:

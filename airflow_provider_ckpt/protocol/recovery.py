@@ -52,6 +52,10 @@ class SinkMarker:
 
     committed: int | None
     can_roll_back: bool = False
+    back_to: int = 0  # the oldest checkpoint that it can go back to; 0: to nothing
+
+    def can_go_back_to(self, checkpoint: int) -> bool:
+        return self.can_roll_back and checkpoint >= self.back_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +218,9 @@ def _judge_sinks(
     """Which sinks would roll back and which would see rows twice; refused unless both are allowed."""
     first = 0 if start is None else start.id
     beyond = {name: marker for name, marker in sorted(sinks.items()) if (marker.committed or 0) > first}
-    refused = [name for name, m in beyond.items() if not m.can_roll_back and name not in policy.accept_duplicates]
+    refused = [
+        name for name, m in beyond.items() if not m.can_go_back_to(first) and name not in policy.accept_duplicates
+    ]
     if refused:
         newest = beyond[refused[0]].committed
         what = f"Checkpoint {start} can not be restored" if start else f"Pipeline {pipeline} can not start from nothing"
@@ -228,7 +234,7 @@ def _judge_sinks(
             f"{start or 'nothing'} would be written twice. {instead}, or accept duplicates in that sink with "
             f"--accept-duplicates {refused[0]}."
         )
-    rolled_back = tuple(name for name, marker in beyond.items() if marker.can_roll_back)
+    rolled_back = tuple(name for name, marker in beyond.items() if marker.can_go_back_to(first))
     return rolled_back, tuple(name for name in beyond if name not in rolled_back)
 
 

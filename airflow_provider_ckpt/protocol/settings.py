@@ -7,6 +7,8 @@ from datetime import timedelta
 from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
 from airflow_provider_ckpt.protocol.duration import check_duration, format_duration, parse_duration
 from airflow_provider_ckpt.protocol.errors import Corrupt, Misused
+from airflow_provider_ckpt.protocol.objectives import NAMES as OBJECTIVES
+from airflow_provider_ckpt.protocol.objectives import Objectives
 from airflow_provider_ckpt.protocol.restart import RestartStrategy, parse_restart
 from airflow_provider_ckpt.protocol.retention import Retention
 
@@ -22,6 +24,7 @@ class Settings:
     max_deferral: timedelta = timedelta(minutes=10)  # how long cleanup and triggering may put each other off
     orphan_grace: timedelta = timedelta(hours=1)  # after a checkpoint ended, before its stray files count as orphans
     quarantine: timedelta = timedelta(hours=24)  # between finding an unexplained file and deleting it
+    objectives: Objectives = field(default_factory=Objectives)
     retention: Retention = field(default_factory=Retention)
     restart: RestartStrategy = field(default_factory=lambda: parse_restart("exponential(5 in 1h)"))
 
@@ -35,6 +38,7 @@ class Settings:
     def to_json(self) -> JsonObject:
         document: dict[str, Json] = {name: format_duration(getattr(self, name)) for name in _DURATIONS}
         document["tolerable_failures"] = self.tolerable_failures
+        document["objectives"] = self.objectives.to_json()
         document["retention"] = self.retention.to_json()
         document["restart"] = str(self.restart)
         return document
@@ -52,6 +56,7 @@ def settings_from_json(document: JsonObject) -> Settings:
         settings = Settings(
             **{name: _duration(name, fields_.text(name)) for name in _DURATIONS},
             tolerable_failures=fields_.whole("tolerable_failures"),
+            objectives=Objectives.from_json({**Objectives().to_json(), **fields_.object("objectives")}),
             retention=Retention.from_json({**Retention().to_json(), **fields_.object("retention")}),
             restart=parse_restart(fields_.text("restart")),
         )
@@ -72,17 +77,21 @@ def change_settings(settings: Settings, changes: Mapping[str, str]) -> Settings:
     """Apply `name=value` texts, as a command line gives them; `keep_last`, `keep_daily`, … reach into retention."""
     document = dict(settings.to_json())
     retention = dict(settings.retention.to_json())
+    objectives = dict(settings.objectives.to_json())
     for name, text in changes.items():
         if name in _RETENTION:
             retention[_RETENTION[name]] = _retention_value(name, text)
+        elif name in OBJECTIVES:
+            objectives[name] = None if text == "none" else format_duration(_duration(name, text))
         elif name == "tolerable_failures":
             document[name] = _whole(name, text)
-        elif name in document and name != "retention":
+        elif name in document and name not in ("retention", "objectives"):
             document[name] = text
         else:
-            known = ", ".join([*_DURATIONS, "tolerable_failures", "restart", *_RETENTION])
+            known = ", ".join([*_DURATIONS, "tolerable_failures", "restart", *OBJECTIVES, *_RETENTION])
             raise Misused(f"There is no setting {name!r}. Settings are: {known}.")
     document["retention"] = retention
+    document["objectives"] = objectives
     try:
         return settings_from_json(document)
     except Corrupt as error:  # nothing is damaged: what was asked for can not be

@@ -57,6 +57,9 @@ def _not_running(request: TriggerRequest, seen: Situation) -> Skip | None:
             else f"attempt {seen.attempt.number} is {seen.attempt.status}"
         )
         return Skip(reason=SkipReason.NO_ATTEMPT, detail=f"no attempt is running: {status}; a restore plans one")
+    if request.attempt is not None and seen.attempt.number > request.attempt:
+        detail = f"attempt {request.attempt} is meant, and attempt {seen.attempt.number} runs"
+        return Skip(reason=SkipReason.NO_ATTEMPT, detail=detail)
     silence = seen.now - (seen.attempt.heartbeat_at or seen.attempt.numbered_at)
     if silence > seen.pipeline.settings.attempt_ttl:
         detail = f"attempt {seen.attempt.number} has been silent for {format_duration(_rounded(silence))}"

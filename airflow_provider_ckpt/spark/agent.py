@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -19,9 +20,18 @@ from airflow_provider_ckpt.spark.conf import AgentConf, read_conf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
 from airflow_provider_ckpt.spark.notes import write_description
 from airflow_provider_ckpt.spark.queries import Queries, Started
+from airflow_provider_ckpt.spark.sinks.base import Name, Sink
+from airflow_provider_ckpt.spark.sinks.plain import PlainSeat
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
 _ONE_HOST = ("local", "local-cluster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sink:
+    text: str  # as Spark describes it
+    is_rewindable: bool
+    can_harm: bool
 
 
 class CheckpointAgent:
@@ -79,6 +89,7 @@ class CheckpointAgent:
         reads: str | Iterable[str] = (),
         writes: str | Iterable[str] = (),
         output: str | Path | None = None,
+        sink: Sink | None = None,
         is_rewindable: bool | None = None,
     ) -> StreamingQuery:
         """Start a query as part of the pipeline.
@@ -86,6 +97,7 @@ class CheckpointAgent:
         :param reads: the channels that it reads by `spark.readStream…(ckpt.channel(name))`.
         :param writes: the channel that it writes by Spark's file sink; its path is set here.
         :param output: the folder that it writes by Spark's file sink for outside readers, who read `<output>/current`.
+        :param sink: publishes with every checkpoint, exactly once; see `airflow_provider_ckpt.spark.sinks`.
         :param is_rewindable: True when the sink is keyed by data, not by batch ids, so that rows which come again
             under other batch ids do no harm. Outputs, channels, memory, console and noop are.
         """
@@ -94,38 +106,41 @@ class CheckpointAgent:
         path = self._sink_path(name, channels, output)
         if path is not None:
             writer = writer.option("path", str(path))
+        if sink is not None and (path is not None or is_rewindable is not None):
+            raise Misused(f"Query {name} has one sink: with sink=… it has no writes, output or is_rewindable.")
         writer = writer.queryName(name)
         if self._attachment is None:
-            query = writer.option("checkpointLocation", self.location(name)).start()
-            self._plain.append(query)
-            return query
+            return self._start_plain(name, writer, sink)
         plan.refuse_deleted_input(name, writer)
         described = plan.describe(writer)
         self._attachment.check_fits(name, described)
         writer = writer.option("checkpointLocation", str(self._folder.location(name)))
-        query = self._launch(name, writer)
-        sink, text = plan.sink_of(query)
-        is_ours = path is not None
-        if sink == "FileStreamSink" and is_rewindable and not is_ours:
-            query.stop()
-            raise Refused(
-                f"Query {name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
-                "has seen there, and lose rows. Start it with output=… instead of the option path."
-            )
-        is_safe = is_ours or plan.is_harmless(sink) if is_rewindable is None else is_rewindable
-        properties: dict[str, Json] = {**described, "sink": text, "sink_kind": sink, "is_rewindable": is_safe}
-        started = Started(
-            name=name,
-            reads=inputs,
-            writes=channels,
-            output=path if output is not None else None,
-            properties=properties,
-            can_harm=not (is_ours or plan.is_harmless(sink)),
-            start_again=writer.start,
-            query=query,
+        seat = None if sink is None else self._attachment.open_sink(name, sink)
+        query = self._launch(name, writer if seat is None else writer.foreachBatch(seat))
+        judged = self._judge_sink(
+            name, query, is_ours=path is not None or seat is not None, is_rewindable=is_rewindable
         )
+        properties: dict[str, Json] = {
+            **described,
+            "sink": judged.text,
+            "is_rewindable": judged.is_rewindable,
+            "output": None if output is None else str(path),
+            "target": None if sink is None else sink.describe(),
+        }
         write_description(self._folder, name, properties)
-        self._attachment.add(started)
+        self._attachment.add(
+            Started(
+                name=name,
+                reads=inputs,
+                writes=channels,
+                output=path if output is not None else None,
+                properties=properties,
+                can_harm=judged.can_harm,
+                start_again=(writer if seat is None else writer.foreachBatch(seat)).start,
+                seat=seat,
+                query=query,
+            )
+        )
         return query
 
     def location(self, name: str, *, reads: str | Iterable[str] = (), is_rewindable: bool = False) -> str:
@@ -204,6 +219,27 @@ class CheckpointAgent:
             return None
         folder = Output(base=Path(output))
         return folder.base if self._attachment is None else self._attachment.open_output(name, folder)
+
+    def _judge_sink(self, name: str, query: StreamingQuery, *, is_ours: bool, is_rewindable: bool | None) -> _Sink:
+        kind, text = plan.sink_of(query)
+        if kind == "FileStreamSink" and is_rewindable and not is_ours:
+            query.stop()
+            raise Refused(
+                f"Query {name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
+                "has seen there, and lose rows. Start it with output=… instead of the option path."
+            )
+        is_known = is_ours or plan.is_harmless(kind)
+        return _Sink(
+            text=text, is_rewindable=is_known if is_rewindable is None else is_rewindable, can_harm=not is_known
+        )
+
+    def _start_plain(self, name: str, writer: DataStreamWriter, sink: Sink | None) -> StreamingQuery:
+        if sink is not None:
+            name_of_sink = Name(pipeline=self._folder.pipeline, sink=f"{name}/sink")
+            writer = writer.foreachBatch(PlainSeat(name=name_of_sink, sink=sink, scratch=self._folder.scratch(name)))
+        query = writer.option("checkpointLocation", self.location(name)).start()
+        self._plain.append(query)
+        return query
 
     def _launch(self, name: str, writer: DataStreamWriter) -> StreamingQuery:
         query = writer.start()

@@ -7,20 +7,33 @@ one thing after the other: a checkpoint, a pause, the end.
 import logging
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from airflow_provider_ckpt.coordinator.commit import commit
 from airflow_provider_ckpt.metastore import Beat
 from airflow_provider_ckpt.protocol.codec import Json
-from airflow_provider_ckpt.protocol.errors import CkptError, Fenced, Misused, Refused
+from airflow_provider_ckpt.protocol.errors import (
+    CkptError,
+    Fenced,
+    LostRace,
+    Misused,
+    OutcomeUnknown,
+    Refused,
+    TryAgain,
+)
+from airflow_provider_ckpt.protocol.metrics import of_driver
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import (
     AttemptStatus,
     Checkpoint,
     DesiredState,
     Ref,
+    SinkStatus,
     TriggerRequest,
 )
 from airflow_provider_ckpt.spark import plan
@@ -29,12 +42,29 @@ from airflow_provider_ckpt.spark.claiming import Claimed
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.jobs import run_as_tasks
+from airflow_provider_ckpt.spark.persisting import patiently
 from airflow_provider_ckpt.spark.queries import Queries, Started
+from airflow_provider_ckpt.spark.sinks.backoff import Backoff
+from airflow_provider_ckpt.spark.sinks.base import Name, Sink
+from airflow_provider_ckpt.spark.sinks.ledger import Ledger
+from airflow_provider_ckpt.spark.sinks.recovering import Beginning, recover
+from airflow_provider_ckpt.spark.sinks.seat import Seat
 from airflow_provider_ckpt.spark.streaming.location import Location
+from airflow_provider_ckpt.spark.telling import Tell
+from airflow_provider_ckpt.spark.watchman import Watchman
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
 _TICK = 0.1  # seconds
 _SETTLED = 3.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """The checkpoint that was taken last, until its sinks have published."""
+
+    ref: Ref
+    checkpointing: Checkpointing
+    cut: dict[str, int | None]
 
 
 class Attachment:
@@ -54,6 +84,7 @@ class Attachment:
             run_shares=lambda order, shares: run_as_tasks(spark, order, shares, claimed.conf.tasks),
             metastore_url=claimed.conf.places.metastore_url,
             storage_url=claimed.conf.places.storage_url,
+            emit=claimed.conf.emit,
         )
         self._heart = Heart(
             self._store,
@@ -63,10 +94,16 @@ class Attachment:
             on_beat=self._hear,
             on_silence=self._silence,
         )
+        self._watchman = None if claimed.conf.tell is None else _watchman(claimed, claimed.conf.tell)
         self._manager = threading.Thread(target=self._manage, name="ckpt-manager", daemon=True)
         self._barrier: Ref | None = None
+        self._committing: Ref | None = None
         self._answered: set[Ref] = set()
+        self._taken: _Taken | None = None
+        self._backoff = Backoff()
         self._last_cut: dict[str, int | None] = {}
+        self._began_at = {name: Location(self.folder.location(name)).committed for name in claimed.origin.queries}
+        self._has_progressed = False
         self._added_at = time.monotonic()
         self._is_fenced = threading.Event()
         self._is_silent = threading.Event()
@@ -77,6 +114,8 @@ class Attachment:
 
     def start(self) -> None:
         self._heart.start()
+        if self._watchman is not None:
+            self._watchman.start()
         self._manager.start()
 
     # the queries
@@ -92,6 +131,8 @@ class Attachment:
 
     def check_fits(self, name: str, described: dict[str, Json]) -> None:
         self.check_known(name)
+        if name in self._queries.names:
+            raise Misused(f"Query {name} was started already: give each query of a pipeline a name of its own.")
         was = self._claimed.origin.described_of(name)
         if (difference := plan.find_difference(name, was, described)) is not None:
             raise Refused(difference)
@@ -99,14 +140,36 @@ class Attachment:
     def open_output(self, query: str, output: Output) -> Path:
         """This attempt's folder of an output, with everything that was published up to its start."""
         attempt = self.folder.attempt
+        if output.of(attempt).exists():
+            raise Refused(
+                f"{output.of(attempt)} is there already: another query of this program writes there, or it was made "
+                "for another metastore. Spark would take its log for this attempt's own and skip batches: move it away."
+            )
         self._claimed.origin.lay_out_output(self._claimed.context, query, output, attempt)
         output.point_to(attempt)
         return output.of(attempt)
 
+    def open_sink(self, query: str, sink: Sink) -> Seat:
+        """The seat of a sink, with its target where this attempt starts from."""
+        origin, attempt = self._claimed.origin, self._claimed.attempt
+        seat = Seat(
+            name=Name(pipeline=self._claimed.pipeline, sink=f"{query}/sink"),
+            attempt=attempt.number,
+            sink=sink,
+            ledger=Ledger(self.folder.staged(query), origin.floor_of(query)),
+            scratch=self.folder.scratch(query),
+        )
+        batch = Location(self.folder.location(query)).committed
+        if origin.dead is not None:
+            seat.ledger.adopt(origin.dead.staged(query), upto=batch)
+        beginning = Beginning(decided=origin.decided, accepted=attempt.accepted, batch=batch)
+        recover(self._claimed.context, seat, beginning)
+        return seat
+
     def add(self, started: Started) -> None:
         self._added_at = time.monotonic()
         self._queries.add(started)
-        self._store.attempts.declare(*self._claimed.driver, self._queries.graph)
+        patiently(lambda: self._store.attempts.declare(*self._claimed.driver, self._queries.graph))
 
     # the end
 
@@ -130,6 +193,8 @@ class Attachment:
             status = AttemptStatus.STOPPED if failure is None else AttemptStatus.FAILED
             self._end(status, failure)
         self._heart.stop()
+        if self._watchman is not None:
+            self._watchman.stop()
         self._manager.join(timeout=10)
 
     # what the store says
@@ -145,6 +210,7 @@ class Attachment:
             self._is_to_stop.set()
         flying = beat.in_flight
         self._barrier = flying.ref if flying is not None and flying.phase is Phase.TRIGGERED else None
+        self._committing = flying.ref if flying is not None and flying.phase is Phase.COMMITTING else None
 
     def _silence(self) -> None:
         _log.warning(
@@ -163,9 +229,21 @@ class Attachment:
             try:
                 self._step()
             except Exception as error:  # noqa: BLE001 - whatever it is, the attempt must not go on unwatched
-                _log.exception("The agent of %s has failed.", self._claimed.pipeline)
-                self._give_up(Misused(f"The agent has failed: {error}"))
+                self._break_down(error)
             time.sleep(_TICK)
+
+    def _break_down(self, error: Exception) -> None:
+        """One that slept and was replaced finds its folder gone: then that is the reason, not what it ran into."""
+        if self._was_replaced():
+            self._stop_as_fenced()
+            return
+        _log.exception("The agent of %s has failed.", self._claimed.pipeline)
+        self._give_up(Misused(f"The agent has failed: {error}"))
+
+    def _was_replaced(self) -> bool:
+        with suppress(CkptError):
+            return not self._store.attempts.look(*self._claimed.driver).is_current
+        return self._is_fenced.is_set()
 
     def _step(self) -> None:
         if self._is_fenced.is_set():
@@ -174,12 +252,27 @@ class Attachment:
             self._give_up(Misused(failure))
         elif self._queries.has_paused and not self._is_silent.is_set():
             self._resume()
-        elif self._is_to_stop.is_set():
+        elif self._is_publication_due():
+            self._publish()
+        elif self._is_to_stop.is_set() and (self._is_ready() or not self._queries.names):
             self._finish(AttemptStatus.STOPPED)
         elif self._barrier is not None and self._is_ready():
             self._answer(self._barrier)
         elif self._may_finish.is_set() and self._have_all_ended():
             self._finish(AttemptStatus.FINISHED)
+        else:
+            self._note_progress()
+
+    def _is_publication_due(self) -> bool:
+        return (self._taken or self._committing) is not None and self._backoff.is_over
+
+    def _note_progress(self) -> None:
+        if not self._has_progressed and any(
+            batch is not None and batch != self._began_at.get(name) for name, batch in self._committed().items()
+        ):
+            with suppress(TryAgain):
+                self._store.attempts.note_progress(*self._claimed.driver)
+                self._has_progressed = True
 
     def _is_ready(self) -> bool:
         """Every query of the program has started: else a checkpoint would forget the others.
@@ -201,11 +294,51 @@ class Attachment:
         self._answered.add(ref)
         members = self._queries.members()
         before = self._committed()
-        checkpoint = Checkpointing(self._site, ref, self._queries.graph, members).run()
-        if checkpoint is not None and checkpoint.phase is Phase.COMPLETED:
-            self._last_cut = before
-            self.folder.forget_older()
+        checkpointing = Checkpointing(self._site, ref, self._queries.graph, members)
+        checkpoint = checkpointing.run()
+        if checkpoint is not None:
+            self._taken = _Taken(ref=ref, checkpointing=checkpointing, cut=before)
+            self._publish()
         return checkpoint
+
+    def _publish(self) -> None:
+        """Commit the sinks of the checkpoint that is decided; those that fail are tried again, later and later."""
+        ref = self._taken.ref if self._taken is not None else self._committing
+        if ref is None:
+            return
+        checkpoint = self._commit(ref)
+        if checkpoint is None or checkpoint.phase is Phase.COMMITTING:
+            self._backoff.wait_longer()
+            return
+        self._backoff, self._committing = Backoff(), None
+        taken, self._taken = self._taken, None
+        if checkpoint.phase is Phase.COMPLETED:
+            self._settle_sinks(ref)
+            if taken is not None:
+                self._learn(taken, checkpoint)
+
+    def _commit(self, ref: Ref) -> Checkpoint | None:
+        """None when nobody answered, or a newer attempt has taken over: the heart will hear of it."""
+        try:
+            return commit(self._claimed.context, ref, self.folder.attempt, self._queries.seats)
+        except (TryAgain, OutcomeUnknown, LostRace) as error:
+            _log.warning("%s is not committed yet: %s", ref, error)
+            return None
+
+    def _settle_sinks(self, ref: Ref) -> None:
+        """What it had pledged is done with, by its own cut: a later one may have pledged more, and failed."""
+        commits, cuts = patiently(lambda: (self._store.sinks.of(ref), self._store.barriers.cuts(ref)))
+        committed = {each.sink for each in commits if each.status is SinkStatus.COMMITTED}
+        for query in self._queries:
+            if query.seat is not None and query.name in cuts:
+                batch = cuts[query.name].properties.get("committed")
+                is_committed = query.seat.name.sink in committed
+                query.seat.completed(ref, batch if isinstance(batch, int) else None, is_committed=is_committed)
+
+    def _learn(self, taken: _Taken, checkpoint: Checkpoint) -> None:
+        taken.checkpointing.learn(checkpoint)
+        self._last_cut = taken.cut
+        self.folder.forget_older()
 
     def _committed(self) -> dict[str, int | None]:
         return {each.name: Location(self.folder.location(each.name)).committed for each in self._queries}
@@ -219,12 +352,16 @@ class Attachment:
 
     def _stop_as_fenced(self) -> None:
         self._queries.stop()
+        self._note_fenced()
+        self._has_ended.set()
+
+    def _note_fenced(self) -> None:
         self._failure = Fenced(
             f"Attempt {self.folder.attempt} of {self._claimed.pipeline} was replaced by a newer one: its queries are "
             "stopped, and nothing of it counts any more."
         )
         _log.warning("%s", self._failure)
-        self._has_ended.set()
+        self._site.emit(of_driver(self._claimed.pipeline, {"fenced": 1}, {}))
 
     def _give_up(self, failure: CkptError) -> None:
         self._failure = failure
@@ -236,9 +373,29 @@ class Attachment:
         self._queries.stop()
         if self._barrier is not None and self._is_ready():
             self._answer(self._barrier)
+        self._finish_publication()
         if self._is_ready() and self._committed() != self._last_cut:
             self._take_last()
+            self._finish_publication()
+        self._clear()
         self._end(status, None)
+
+    def _finish_publication(self) -> None:
+        """Nothing stays staged, unless a target does not answer for long: then the next attempt goes on."""
+        give_up = time.monotonic() + self._timeout
+        while (self._taken or self._committing) and time.monotonic() < give_up and not self._is_fenced.is_set():
+            if self._backoff.is_over:
+                self._publish()
+            time.sleep(_TICK)
+        if self._taken or self._committing:
+            _log.warning("Attempt %d ends before its sinks have published; the next one does it.", self.folder.attempt)
+
+    def _clear(self) -> None:
+        """A batch that was staged and not committed runs again in the next attempt: nobody needs it."""
+        if self._taken is None and self._committing is None and not self._is_fenced.is_set():
+            for query in self._queries:
+                if query.seat is not None:
+                    query.seat.clear(Location(self.folder.location(query.name)).committed)
 
     def _take_last(self) -> None:
         give_up = time.monotonic() + self._timeout
@@ -264,8 +421,16 @@ class Attachment:
         return None if checkpoint is None else checkpoint.ref
 
     def _end(self, status: AttemptStatus, failure: str | None) -> None:
+        """An attempt whose end is not accepted was replaced a moment ago: whatever it thinks, it has not ended well."""
         try:
-            self._claimed.end(status, failure)
+            is_noted = self._claimed.end(status, failure)
         except CkptError as error:
             _log.warning("The end of attempt %d could not be noted: %s", self.folder.attempt, error)
+        else:
+            if not is_noted and self._failure is None and self._was_replaced():
+                self._note_fenced()
         self._has_ended.set()
+
+
+def _watchman(claimed: Claimed, tell: Tell) -> Watchman:
+    return Watchman(claimed.context, claimed.pipeline, tell, every=claimed.conf.alert_every)

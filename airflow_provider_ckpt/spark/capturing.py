@@ -8,9 +8,8 @@ logged as committed. Whatever a reader had consumed, its upstream's cut contains
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
 
 from airflow_provider_ckpt.protocol.codec import Json, JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph, upstream_cut
@@ -18,7 +17,7 @@ from airflow_provider_ckpt.protocol.errors import CkptError
 from airflow_provider_ckpt.protocol.records import Consumed, Cut, Participant, ParticipantKind
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.holding import Held, Holder
-from airflow_provider_ckpt.spark.streaming.location import Location, Piece, Portion, log_offset
+from airflow_provider_ckpt.spark.streaming.location import Location, Portion, log_offset
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
 from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
 
@@ -43,6 +42,7 @@ class Member:
     output: Path | None  # this attempt's folder of an output by Spark's own file sink
     properties: JsonObject
     is_active: Callable[[], bool]
+    pledge: Callable[[int | None], JsonObject] | None = None  # of a sink: what it publishes with a cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,7 @@ class HeldPart:
     kind: ParticipantKind
     files: tuple[Held, ...]
     positions: JsonObject
+    staged: JsonObject = field(default_factory=dict)  # of a sink: what a commit will publish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,9 @@ class Capturing:
     def _point(self, member: Member) -> _Point:
         location = Location(self._folder.location(member.name))
         if not member.is_active():
-            return _ended(location)
+            # One that ended in the middle of a batch may have published it: then that batch must be the same again.
+            batch, planned = location.tip
+            return _Point(batch=batch, planned=planned)
         if not self._graph.readers_of(self._graph.query(member.name)):
             return _Point(batch=location.committed)
         return _Point(batch=self._first_after(member, location, location.planned))
@@ -139,12 +142,13 @@ class Capturing:
         parts += [self._channel(member, channel, point) for channel in member.writes]
         if member.output is not None:
             parts.append(self._output(member, member.output, point))
+        if member.pledge is not None:
+            parts.append(_sink(member, member.pledge, point))
         consumed = self._note_what_was_read(member, location, portions)
         properties: dict[str, Json] = {
             **member.properties,
             "root": str(self._folder.root),
             "committed": point.batch,
-            "output": None if member.output is None else str(member.output),
         }
         cut = Cut(query=member.name, batch=point.published, consumed=consumed, properties=properties)
         return Captured(cut=cut, parts=tuple(parts), seconds=time.monotonic() - began)
@@ -172,7 +176,7 @@ class Capturing:
         log = SinkLog(folder)
         published = log.published(point.published)
         in_flight = sorted(path for path in published if not self._is_read_by_all(channel, path))
-        data = [Piece(name=_below(folder, path), source=folder / _below(folder, path)) for path in in_flight]
+        data = [log.data(path) for path in in_flight]
         portion = Portion(
             name=f"channel/{channel}",
             kind=ParticipantKind.LOG,
@@ -204,11 +208,15 @@ class Capturing:
         return tuple(consumed)
 
 
-def _ended(location: Location) -> _Point:
-    """A query that has ended in the middle of a batch may have published it: then that batch must be the same again."""
-    batch, planned = location.committed, location.planned
-    is_between = planned is not None and (batch is None or planned > batch)
-    return _Point(batch=batch, planned=planned if is_between else None)
+def _sink(member: Member, pledge: Callable[[int | None], JsonObject], point: _Point) -> HeldPart:
+    """Only committed batches: one that ended in the middle runs again, and is staged again."""
+    return HeldPart(
+        participant=f"{member.name}/sink",
+        kind=ParticipantKind.SINK,
+        files=(),
+        positions={"batch": point.batch},
+        staged=pledge(point.batch),
+    )
 
 
 def _planned_paths(location: Location, portions: Iterable[Portion]) -> frozenset[str]:
@@ -218,10 +226,3 @@ def _planned_paths(location: Location, portions: Iterable[Portion]) -> frozenset
         if portion.kind is ParticipantKind.SOURCE and upto is not None:
             found |= location.seen(portion.name.removeprefix("source/"), upto)
     return frozenset(found)
-
-
-def _below(folder: Path, uri: str) -> str:
-    prefix = f"{folder.as_uri()}/"
-    if not uri.startswith(prefix):
-        raise Unreached(f"{folder} names {uri}, which lies elsewhere")
-    return unquote(uri.removeprefix(prefix))

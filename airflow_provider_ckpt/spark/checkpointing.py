@@ -14,7 +14,8 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.protocol.cut import Graph
 from airflow_provider_ckpt.protocol.errors import CkptError, LostRace, Refused, TryAgain
-from airflow_provider_ckpt.protocol.phases import UNDECIDED, Phase
+from airflow_provider_ckpt.protocol.metrics import of_driver
+from airflow_provider_ckpt.protocol.phases import UNDECIDED
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import Capture, CaptureOutcome, Checkpoint, Ref
 from airflow_provider_ckpt.spark.capturing import Captured, Capturing, HeldPart, Member
@@ -22,6 +23,7 @@ from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.holding import Holder, Known
 from airflow_provider_ckpt.spark.notes import write_known
 from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, patiently
+from airflow_provider_ckpt.spark.statsd import Emit, nowhere
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Site:
     run_shares: RunShares
     metastore_url: str
     storage_url: str
+    emit: Emit = nowhere
 
     @property
     def attempt(self) -> int:
@@ -72,7 +75,9 @@ class Checkpointing:
         return None
 
     def _take(self) -> Checkpoint:
+        began = time.monotonic()
         captured = self._capture_all()
+        has_captured = time.monotonic()
         order = Order(
             ref=self._ref,
             attempt=self._site.attempt,
@@ -81,10 +86,9 @@ class Checkpointing:
         )
         shares = [_share(part, each) for each in captured for part in each.parts]
         self._site.run_shares(order, shares)
-        checkpoint = patiently(lambda: complete(self._site.context, self._ref))
-        if checkpoint.phase is Phase.COMPLETED:
-            self.learn(checkpoint)
-        return checkpoint
+        times = {"capture": has_captured - began, "persist": time.monotonic() - has_captured}
+        self._site.emit(of_driver(self._ref.pipeline, {"checkpoints": 1}, times))
+        return patiently(lambda: complete(self._site.context, self._ref))
 
     def learn(self, checkpoint: Checkpoint) -> None:
         """The next checkpoint builds on this one; on an older one, when this one can not be read back now."""
@@ -144,6 +148,7 @@ class Checkpointing:
             _log.info("%s: %s", self._ref, error)
             return
         _log.warning("%s failed: %s", self._ref, error)
+        self._site.emit(of_driver(self._ref.pipeline, {"declined": 1}, {}))
         actor = f"attempt {self._site.attempt}"
         try:
             self._store.checkpoints.fail(self._ref, FailureReason.DECLINED, str(error), actor=actor)
@@ -159,7 +164,12 @@ def _share(part: HeldPart, captured: Captured) -> Share:
     return Share(
         participant=part.participant,
         stored=tuple(file.stored for file in part.files if file.stored is not None),
-        new=tuple(NewFile(name=file.name, source=str(file.source)) for file in part.files if file.stored is None),
+        new=tuple(
+            NewFile(name=file.name, source=str(file.source), size=file.size)
+            for file in part.files
+            if file.stored is None
+        ),
         positions=part.positions,
         timings={"capture": round(captured.seconds, 6)},
+        staged=part.staged,
     )

@@ -2,6 +2,8 @@
 
 import logging
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
@@ -14,9 +16,12 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph
 from airflow_provider_ckpt.protocol.errors import Misused, NotFound, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState, Ref, Rung
+from airflow_provider_ckpt.protocol.timeline import current_timeline
 from airflow_provider_ckpt.spark.conf import AgentConf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Known
 from airflow_provider_ckpt.spark.laying_out import (
     lay_out_checkpoint,
@@ -27,7 +32,8 @@ from airflow_provider_ckpt.spark.laying_out import (
 )
 from airflow_provider_ckpt.spark.notes import read_description, read_known
 from airflow_provider_ckpt.spark.progress import shown_progress
-from airflow_provider_ckpt.spark.tips import tip_is_intact
+from airflow_provider_ckpt.spark.sinks.opening import reach_sinks
+from airflow_provider_ckpt.spark.tips import tip_checker
 from airflow_provider_ckpt.storage.opening import open_storage
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
@@ -40,20 +46,23 @@ class Origin:
 
     queries: tuple[str, ...] = ()
     described: dict[str, JsonObject] | None = None
-    manifest: Manifest | None = None
-    parent: int | None = None
+    manifest: Manifest | None = None  # None: from nothing, or from a tip
+    decided: Manifest | None = None  # the newest decided checkpoint that the attempt continues
+    dead: AttemptFolder | None = None  # whose tip it starts from
 
     def lay_out_output(self, context: Context, query: str, output: Output, attempt: int) -> None:
         """Give this attempt's folder of an output what was published up to its start."""
-        if self.manifest is not None:
-            old = Path(str(self.described_of(query).get("output") or ""))
-            log = stored_output(context, self.manifest, query)
-        elif self.parent is not None:
-            old = output.of(self.parent)
-            log = tip_output(old)
-        else:
-            return
-        lay_out_output(old, output.of(attempt), log)
+        was = self.described_of(query).get("output")
+        if isinstance(was, str):
+            old = Path(was)
+            log = tip_output(old) if self.manifest is None else stored_output(context, self.manifest, query)
+            lay_out_output(old, output.of(attempt), log)
+
+    def floor_of(self, query: str) -> int:
+        """The newest batch of a query that a decided checkpoint has; -1 before the first."""
+        cuts = () if self.decided is None else self.decided.cuts
+        committed = next((cut.properties.get("committed") for cut in cuts if cut.query == query), None)
+        return committed if isinstance(committed, int) else -1
 
     def described_of(self, query: str) -> JsonObject:
         return (self.described or {}).get(query, {})
@@ -102,7 +111,8 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
     folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
     _log.info("Attempt %d of %s is claimed; it starts from: %s.", number, pipeline, _start_of(attempt))
     try:
-        origin, known = _lay_out(context, attempt, folder)
+        with _beating(context, conf, (pipeline, number, claim)):
+            origin, known = _lay_out(context, attempt, folder)
     except BaseException as error:
         store.attempts.end(pipeline, number, AttemptStatus.FAILED, actor=application_id, failure=str(error))
         raise
@@ -115,6 +125,18 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
         origin=origin,
         known=known,
     )
+
+
+@contextmanager
+def _beating(context: Context, conf: AgentConf, driver: tuple[str, int, str]) -> Iterator[None]:
+    """A large checkpoint takes long to download: without a beat a restore would take this driver for dead."""
+    ttl = context.store.pipelines.get(driver[0]).settings.attempt_ttl.total_seconds()
+    heart = Heart(context.store, driver, poll=conf.poll, ttl=ttl, on_beat=lambda beat: None, on_silence=lambda: None)
+    heart.start()
+    try:
+        yield
+    finally:
+        heart.stop()
 
 
 def _refuse_if_stopped(context: Context, pipeline: str) -> None:
@@ -133,7 +155,9 @@ def _next_attempt(context: Context, conf: AgentConf, pipeline: str) -> int:
         if attempt.status is AttemptStatus.PLANNED:
             return current
     _wait_for_another_beat(context, pipeline)
-    options = RestoreOptions(is_tip_intact=lambda dead: tip_is_intact(context, conf.places.work, dead))
+    options = RestoreOptions(
+        committers=reach_sinks(context, pipeline), is_tip_intact=tip_checker(context, conf.places.work)
+    )
     restored = restore(context, pipeline, options, on_wait=_say_what_is_waited_for)
     return restored.attempt.number
 
@@ -165,7 +189,10 @@ def _start_of(attempt: Attempt) -> str:
 
 def _lay_out(context: Context, attempt: Attempt, folder: AttemptFolder) -> tuple[Origin, Known]:
     if folder.root.exists():
-        raise Misused(f"{folder.root} is there already: another driver of attempt {attempt.number} has made it.")
+        raise Misused(
+            f"{folder.root} is there already: it was made for another metastore, or by another driver. Remove it, or "
+            "give this pipeline another work folder (CKPT_WORK, spark.ckpt.work); then start the driver again."
+        )
     folder.root.mkdir(parents=True)
     match attempt.rung:
         case Rung.CHECKPOINT:
@@ -190,6 +217,7 @@ def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder) 
         queries=tuple(query.name for query in manifest.graph.queries),
         described={cut.query: cut.properties for cut in manifest.cuts},
         manifest=manifest,
+        decided=manifest,
     )
     return origin, known
 
@@ -202,4 +230,16 @@ def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> tupl
     lay_out_tip(graph, dead, folder)
     names = tuple(query.name for query in graph.queries)
     described = {name: read_description(dead, name) for name in names}
-    return Origin(queries=names, described=described, parent=attempt.parent), read_known(context, dead)
+    decided = _newest_decided(context, attempt.pipeline)
+    return Origin(queries=names, described=described, decided=decided, dead=dead), read_known(context, dead)
+
+
+def _newest_decided(context: Context, pipeline: str) -> Manifest | None:
+    inventory = context.store.views.inventory(pipeline)
+    timeline = current_timeline(inventory.attempts)
+    decided = [
+        each
+        for each in inventory.retained
+        if each.phase is not Phase.DISCARDING and timeline.holds(each.attempt, each.ref.id)
+    ]
+    return load_manifest(context, decided[-1]) if decided else None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from airflow_provider_ckpt.coordinator.places import Places, places
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.spark.statsd import Emit, nowhere, to_statsd
+from airflow_provider_ckpt.spark.telling import Tell, by_mail, by_webhook
 
 PIPELINE = "spark.ckpt.pipeline"
 METASTORE = "spark.ckpt.metastore.secret"  # Spark redacts keys with "secret" in them; CKPT_METASTORE does as well
@@ -14,7 +16,14 @@ WORK = "spark.ckpt.work"
 ATTEMPT = "spark.ckpt.attempt"
 POLL = "spark.ckpt.poll"
 TASKS = "spark.ckpt.tasks"
-KNOWN = frozenset({PIPELINE, METASTORE, STORAGE, WORK, ATTEMPT, POLL, TASKS})
+WEBHOOK = "spark.ckpt.alert.webhook.secret"
+MAIL_SERVER = "spark.ckpt.alert.mail.server"
+MAIL_FROM = "spark.ckpt.alert.mail.from"
+MAIL_TO = "spark.ckpt.alert.mail.to"
+STATSD = "spark.ckpt.statsd"
+ALERT_EVERY = "spark.ckpt.alert.every"
+_ALERTS = (WEBHOOK, MAIL_SERVER, MAIL_FROM, MAIL_TO, ALERT_EVERY)
+KNOWN = frozenset({PIPELINE, METASTORE, STORAGE, WORK, ATTEMPT, POLL, TASKS, STATSD, *_ALERTS})
 
 Get = Callable[[str], str | None]
 
@@ -26,6 +35,9 @@ class AgentConf:
     attempt: int | None = None  # the one that was planned for this driver; None: whichever is next
     poll: float = 0.5  # seconds between two looks for a barrier
     tasks: int = 4  # Spark tasks that make a checkpoint durable, at most
+    tell: Tell | None = None  # how people are told of problems from here; None: by others only
+    emit: Emit = nowhere  # where the driver's metrics go
+    alert_every: float = 60.0  # seconds between two looks for problems
 
 
 def read_conf(get: Get, given: frozenset[str] = frozenset()) -> AgentConf:
@@ -41,7 +53,17 @@ def read_conf(get: Get, given: frozenset[str] = frozenset()) -> AgentConf:
         attempt=None if attempt is None else int(_number(ATTEMPT, attempt, least=1)),
         poll=_number(POLL, get(POLL) or "0.5", least=0.05),
         tasks=int(_number(TASKS, get(TASKS) or "4", least=1)),
+        tell=_read_tell(get),
+        emit=nowhere if (statsd := get(STATSD)) is None else to_statsd(statsd),
+        alert_every=_number(ALERT_EVERY, get(ALERT_EVERY) or "60", least=0.05),
     )
+
+
+def _read_tell(get: Get) -> Tell | None:
+    webhook, server = get(WEBHOOK), get(MAIL_SERVER)
+    if webhook is not None:
+        return by_webhook(webhook)
+    return None if server is None else by_mail(server, get(MAIL_FROM) or "ckpt@localhost", get(MAIL_TO) or "")
 
 
 def _number(key: str, text: str, *, least: float) -> float:

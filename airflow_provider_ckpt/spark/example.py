@@ -6,7 +6,7 @@
     spark-submit --conf spark.ckpt.pipeline=orders …/airflow_provider_ckpt/spark/example.py /data/orders /data/out
 
 `clean` hands what it keeps to the others through a channel; `totals` keeps running totals, written to
-`<out>/totals.json`; `published` writes every order to `<out>/published/current`.
+`<out>/totals.json`; `published` writes every order to the Delta table `<out>/published`, exactly once.
 """
 
 import json
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from airflow_provider_ckpt.spark import CheckpointAgent
+from airflow_provider_ckpt.spark.sinks import DeltaSink
 
 SCHEMA = "id long, shop int, amount long"
 
@@ -34,8 +35,8 @@ def main(source: str, out: str) -> None:
         upsert = totals.writeStream.outputMode("complete").foreachBatch(_keep(Path(out) / "totals.json"))
         ckpt.start("totals", upsert.trigger(processingTime="1 second"), reads="clean", is_rewindable=True)
 
-        published = cleaned.writeStream.format("json").trigger(processingTime="1 second")
-        ckpt.start("published", published, reads="clean", output=Path(out) / "published")
+        published = cleaned.writeStream.trigger(processingTime="1 second")
+        ckpt.start("published", published, reads="clean", sink=DeltaSink(f"{out}/published"))
         ckpt.await_termination()
 
 

@@ -6,6 +6,8 @@
                                 channels/<channel>    what one query writes and another reads, by Spark's file sink
                                 described/<query>     what the query is made of
                                 held/<checkpoint>     second names of what a checkpoint is about to copy
+                                staged/<query>        what a sink has staged and no checkpoint has published
+                                scratch/<query>       where a batch is written before it is sent elsewhere
     <output>/attempt-<attempt>, <output>/current      an output of Spark's file sink; `current` leads to the newest
 """
 
@@ -45,6 +47,12 @@ class AttemptFolder:
 
     def held(self, checkpoint: int) -> Path:
         return self.root / "held" / str(checkpoint)
+
+    def staged(self, query: str) -> Path:
+        return self.root / "staged" / query
+
+    def scratch(self, query: str) -> Path:
+        return self.root / "scratch" / query
 
     def of(self, attempt: int) -> "AttemptFolder":
         return AttemptFolder(work=self.work, pipeline=self.pipeline, attempt=attempt)

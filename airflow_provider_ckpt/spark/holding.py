@@ -27,6 +27,7 @@ class Held:
     name: str
     stored: FileRef | None
     source: Path
+    size: int
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class Holder:
         target = self._folder / name
         if piece.data is not None:
             self._make(target, piece.data)
-            return Held(name=name, stored=None, source=target)
+            return Held(name=name, stored=None, source=target, size=len(piece.data))
         try:
             identity = identify(piece.source)
             stored = self._known.find(name, identity)
@@ -84,7 +85,7 @@ class Holder:
         except FileNotFoundError as error:
             raise Vanished(f"{piece.source} is gone") from error
         self.identities[name] = identity
-        return Held(name=name, stored=stored, source=target)
+        return Held(name=name, stored=stored, source=target, size=identity[1])
 
     def _link(self, source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)

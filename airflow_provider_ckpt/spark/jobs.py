@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from airflow_provider_ckpt.spark.persisting import Order, Share, persist
 
 POOL = "ckpt"
+_WORTH_A_TASK = 64 * 2**20  # bytes, by weight: a task more costs about as much as moving these
 
 
 def run_as_tasks(spark: SparkSession, order: Order, shares: Sequence[Share], tasks: int) -> list[str]:
@@ -14,7 +15,13 @@ def run_as_tasks(spark: SparkSession, order: Order, shares: Sequence[Share], tas
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", POOL)
     context.setJobGroup(f"ckpt-{order.ref}", f"checkpoint {order.ref}")
-    count = max(1, min(tasks, len(shares)))
-    heaviest_first = sorted(shares, key=lambda share: -len(share.new))
-    groups = [heaviest_first[first::count] for first in range(count)]
-    return context.parallelize(groups, count).flatMap(lambda group: list(persist(order, group))).collect()
+    groups = divide(shares, tasks)
+    return context.parallelize(groups, len(groups)).flatMap(lambda group: list(persist(order, group))).collect()
+
+
+def divide(shares: Sequence[Share], tasks: int) -> list[Sequence[Share]]:
+    """As many groups as it is worth, at most `tasks`, about equally heavy."""
+    worth = 1 + sum(share.weight for share in shares) // _WORTH_A_TASK
+    count = max(1, min(tasks, len(shares), worth))
+    heaviest_first = sorted(shares, key=lambda share: -share.weight)
+    return [heaviest_first[first::count] for first in range(count)]

@@ -4,7 +4,6 @@ A stored file becomes a second name of itself where the file system allows it, e
 has written absolute paths are written anew for the new place.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from airflow_provider_ckpt.spark.streaming.location import Location, Piece
 from airflow_provider_ckpt.spark.streaming.sink_log import FOLDER, SinkLog
 from airflow_provider_ckpt.storage.local_files import link_or_copy
 
-_log = logging.getLogger(__name__)
 OnFile = Callable[[int], None]  # its bytes
 
 
@@ -47,7 +45,9 @@ def lay_out_checkpoint(
         return file.name, identity
 
     named = {file.name: file for part in manifest.parts for file in part.files}
-    return {name: identity for name, identity in context.each(lay_out, named.values()) if identity is not None}
+    identities = dict(context.each(lay_out, named.values()))
+    _settle_logs(manifest.graph, folder)
+    return {name: identity for name, identity in identities.items() if identity is not None}
 
 
 def root_of(manifest: Manifest) -> Path:
@@ -64,6 +64,7 @@ def lay_out_tip(graph: Graph, dead: AttemptFolder, folder: AttemptFolder) -> Non
         for channel in query.writes:
             for piece in _channel_pieces(dead.channel(channel)):
                 _place(piece, folder.channel(channel) / piece.name, moves)
+    _settle_logs(graph, folder)
 
 
 def find_tip_damage(graph: Graph, dead: AttemptFolder) -> str | None:
@@ -90,8 +91,9 @@ def lay_out_output(old: Path, new: Path, log: Iterable[tuple[str, bytes]]) -> No
     """
     for name, data in log:
         for line in data.decode().split("\n")[1:]:
-            _take_over(old, new, Path(logs.path_of(old / FOLDER / name, line).removeprefix("file://")))
+            _take_over(old, new, logs.below(old, logs.path_of(old / FOLDER / name, line)))
         _write_new(new / FOLDER / name, relocate(data, [(old, new)]))
+    logs.settle(new / FOLDER)
 
 
 def tip_output(old: Path) -> Iterator[tuple[str, bytes]]:
@@ -114,19 +116,23 @@ def stored_output(context: Context, manifest: Manifest, query: str) -> Iterator[
 
 def _tip_pieces(root: Path) -> Iterator[Piece]:
     location = Location(root)
-    batch, planned = location.committed, location.planned
-    is_between = planned is not None and (batch is None or planned > batch)
-    for portion in location.needs(batch, planned=planned if is_between else None):
+    batch, planned = location.tip
+    for portion in location.needs(batch, planned=planned):
         yield from portion.pieces
 
 
 def _channel_pieces(folder: Path) -> Iterator[Piece]:
     log = SinkLog(folder)
     yield from log.upto(log.newest)
-    for uri in log.published(log.newest):
-        file = Path(uri.removeprefix("file://"))
-        if file.exists():  # what every reader had planned before an earlier restore was not laid out again
-            yield Piece(name=str(file.relative_to(folder)), source=file)
+    yield from map(log.data, log.published(log.newest))
+
+
+def _settle_logs(graph: Graph, folder: AttemptFolder) -> None:
+    for query in graph.queries:
+        for source in (folder.location(query.name) / "sources").glob("*"):
+            logs.settle(source)
+        for channel in query.writes:
+            logs.settle(folder.channel(channel) / FOLDER)
 
 
 def _damage_of(piece: Piece) -> str | None:
@@ -144,16 +150,16 @@ def _place(piece: Piece, target: Path, moves: Sequence[Move]) -> None:
     link_or_copy(piece.source, target)
 
 
-def _take_over(old: Path, new: Path, file: Path) -> None:
-    target = new / file.relative_to(old)
+def _take_over(old: Path, new: Path, name: str) -> None:
+    target = new / name
+    if target.exists():  # a compacted log names what a later file of it names again
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        link_or_copy(file, target)
-    except FileExistsError:
-        return
+        link_or_copy(old / name, target)
     except FileNotFoundError as error:
         raise Refused(
-            f"The output {old} can not be taken over: {file} is gone, and its log says that it was published. Bring "
+            f"The output {old} can not be taken over: {name} is gone, and its log says that it was published. Bring "
             "it back, or restore a checkpoint from before it."
         ) from error
 
@@ -167,9 +173,8 @@ def _without_absent(name: str, data: bytes, folder: AttemptFolder, present: froz
     """A channel's log without what all readers have read: those files are not laid out."""
     if not name.startswith("channels/"):
         return data
-    prefix = f"{folder.root.as_uri()}/"
     lines = data.decode().split("\n")[1:]
-    kept = [line for line in lines if logs.relative_path(Path(name), line, prefix) in present]
+    kept = [line for line in lines if logs.below(folder.root, logs.path_of(Path(name), line)) in present]
     return logs.write_log(kept)
 
 

@@ -8,7 +8,8 @@ time finds its files there already, and its acknowledgements are duplicates: bot
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,8 @@ from airflow_provider_ckpt.storage.opening import open_storage
 
 _PATIENCE = 120.0  # seconds that one call is tried again for
 _FLUSH_EVERY = 1.0  # seconds between two statements of acknowledgements
+_AT_ONCE = 4  # participants that a task makes durable at once: mostly it waits for the disk or the network
+_BYTES_PER_FILE = 256 * 1024  # naming and flushing a file takes as long as moving so many bytes, about
 
 _Result = TypeVar("_Result")
 
@@ -44,6 +47,7 @@ class Order:
 class NewFile:
     name: str  # in the layout that a restore makes
     source: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,12 @@ class Share:
     new: tuple[NewFile, ...]
     positions: JsonObject
     timings: dict[str, float]
+    staged: JsonObject = field(default_factory=dict)
+
+    @property
+    def weight(self) -> int:
+        """What it costs to make it durable: its new bytes, and something for each file."""
+        return sum(file.size + _BYTES_PER_FILE for file in self.new)
 
 
 def persist(order: Order, shares: Iterable[Share]) -> Iterator[str]:
@@ -65,11 +75,12 @@ def persist(order: Order, shares: Iterable[Share]) -> Iterator[str]:
     store, storage = _store(order.metastore_url), _storage(order.storage_url)
     ready: list[Ack] = []
     flushed = time.monotonic()
-    for share in shares:
-        ready.append(_make_durable(order, storage, share))
-        if time.monotonic() - flushed > _FLUSH_EVERY:
-            yield from _acknowledge(order, store, ready)
-            ready, flushed = [], time.monotonic()
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ckpt") as pool:
+        for done in as_completed([pool.submit(_make_durable, order, storage, share) for share in shares]):
+            ready.append(done.result())
+            if time.monotonic() - flushed > _FLUSH_EVERY:
+                yield from _acknowledge(order, store, ready)
+                ready, flushed = [], time.monotonic()
     if ready:
         yield from _acknowledge(order, store, ready)
 
@@ -83,6 +94,7 @@ def _make_durable(order: Order, storage: Storage, share: Share) -> Ack:
         new_bytes=sum(file.size for file in new),
         positions=share.positions,
         timings={**share.timings, "copy": round(time.monotonic() - began, 6)},
+        staged=share.staged,
     )
 
 

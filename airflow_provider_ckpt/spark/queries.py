@@ -15,6 +15,7 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.spark.capturing import Member
+from airflow_provider_ckpt.spark.sinks.seat import Seat
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Started:
     properties: JsonObject
     can_harm: bool  # whether an attempt that was replaced must not go on with it
     start_again: Callable[[], StreamingQuery] | None
+    seat: Seat | None = None  # of a sink that publishes with checkpoints
     query: StreamingQuery | None = None
     is_paused: bool = False
 
@@ -85,6 +87,12 @@ class Queries:
                 )
             )
 
+    @property
+    def seats(self) -> dict[str, Seat]:
+        """The sinks that publish with checkpoints, by participant."""
+        with self._lock:
+            return {each.seat.name.sink: each.seat for each in self._started.values() if each.seat is not None}
+
     def members(self) -> dict[str, Member]:
         return {each.name: _member(each) for each in self}
 
@@ -133,6 +141,7 @@ def _member(each: Started) -> Member:
         output=each.output,
         properties=each.properties,
         is_active=lambda: each.is_active,
+        pledge=None if each.seat is None else each.seat.pledge,
     )
 
 

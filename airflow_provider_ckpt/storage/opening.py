@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.storage.base import Storage
+from airflow_provider_ckpt.storage.credentials import Credentials
 from airflow_provider_ckpt.storage.local import LocalStorage
 from airflow_provider_ckpt.storage.memory import MemoryStorage
 
@@ -18,8 +19,8 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
 _SETTINGS = frozenset({"endpoint", "region", "addressing", "profile"})
 
 
-def open_storage(url: str) -> Storage:
-    """The storage at `url`; nothing is read or written yet, but boto3 looks for its credentials.
+def open_storage(url: str, credentials: Credentials | None = None) -> Storage:
+    """The storage at `url`; nothing is read or written yet, but boto3 looks for its credentials if none are given.
 
     ::
 
@@ -38,7 +39,7 @@ def open_storage(url: str) -> Storage:
         case "memory" if url == "memory:":
             return MemoryStorage()
         case "s3":
-            return _open_s3(parts)
+            return _open_s3(parts, credentials)
     raise Misused(f"There is no storage for a URL that begins with {parts.scheme or 'no scheme'!r}. {_POSSIBLE}")
 
 
@@ -49,7 +50,7 @@ def _open_local(parts: SplitResult) -> Storage:
     return LocalStorage(Path(path))
 
 
-def _open_s3(parts: SplitResult) -> Storage:
+def _open_s3(parts: SplitResult, credentials: Credentials | None) -> Storage:
     _refuse_credentials(parts)
     if not _BUCKET.fullmatch(parts.netloc) or parts.fragment:
         raise Misused(f"An S3 URL has a bucket after its two slashes, and no '#'. {_POSSIBLE}")
@@ -63,6 +64,7 @@ def _open_s3(parts: SplitResult) -> Storage:
         region=settings.get("region"),
         addressing=_addressing(settings.get("addressing", "auto")),
         profile=settings.get("profile"),
+        credentials=credentials,
     )
     return S3Storage(client, parts.netloc, parts.path)
 

@@ -25,7 +25,7 @@ from airflow_provider_ckpt.storage.s3_errors import (
     is_unclear,
     is_unsupported,
 )
-from airflow_provider_ckpt.storage.s3_multipart import HashedFile, checksum_of, send_copy, send_file
+from airflow_provider_ckpt.storage.s3_multipart import HashedFile, Upload, checksum_of, send_copy, send_file
 
 MEBIBYTE = 1024 * 1024
 _PAUSES_SECONDS = (0.1, 0.3, 1.0, 3.0)
@@ -76,8 +76,7 @@ class S3Storage:
         return self._bucket.url
 
     def create(self, path: str, data: bytes) -> Created:
-        put = partial(self._put, self._bucket.key(path), data)
-        return self._write_once(path, lambda: put, lambda: digest_bytes(data))
+        return self._create(path, data, digest_bytes(data))
 
     def read(self, path: str) -> bytes:
         with self.open(path) as stream:
@@ -94,8 +93,38 @@ class S3Storage:
             if source.stat().st_size > self._multipart_threshold:
                 return self._put_in_parts(path, key, HashedFile(source))
             data = source.read_bytes()
-        self.create(path, data)
-        return digest_bytes(data)
+        digest = digest_bytes(data)
+        self._create(path, data, digest)
+        return digest
+
+    def begin_upload(self, path: str, source: Path) -> Upload:
+        """Send a file, and leave it invisible until `finish_upload`."""
+        with self._bucket.clear_errors(path):
+            return send_file(
+                self._client, self._bucket.name, self._bucket.key(path), HashedFile(source), self._part_bytes
+            ).upload
+
+    def finish_upload(self, path: str, upload: Upload, size: int) -> None:
+        """Make what was sent visible, at once; one that is finished already stays as it is.
+
+        :raises NotFound: when neither the upload nor an object of that size is there.
+        """
+        with self._bucket.clear_errors(path):
+            try:
+                self._client.complete_multipart_upload(
+                    Bucket=self._bucket.name,
+                    Key=self._bucket.key(path),
+                    UploadId=upload.id,
+                    MultipartUpload={"Parts": upload.completed_parts()},
+                    IfNoneMatch="*",
+                )
+            except S3_ERRORS as error:
+                there = self._bucket.head(path)
+                if there is not None and there["ContentLength"] == size:
+                    return
+                if is_no_upload(error) or is_taken(error):
+                    raise no_such_file(path, self.url) from error
+                raise
 
     def fetch(self, path: str, target: Path) -> None:
         with self.open(path) as stored, clear_errors(path, target.parent), laid_out(target) as temporary:
@@ -188,15 +217,19 @@ class S3Storage:
             raise other_content(path, self.url)
         return Created.SAME
 
-    def _put(self, key: str, data: bytes) -> None:
+    def _create(self, path: str, data: bytes, digest: Digest) -> Created:
+        put = partial(self._put, self._bucket.key(path), data, digest)
+        return self._write_once(path, lambda: put, lambda: digest)
+
+    def _put(self, key: str, data: bytes, digest: Digest) -> None:
         self._client.put_object(
             Bucket=self._bucket.name,
             Key=key,
             Body=data,
             IfNoneMatch="*",
             ChecksumAlgorithm="SHA256",
-            ChecksumSHA256=checksum_of(data),
-            Metadata={"sha256": digest_bytes(data).sha256},
+            ChecksumSHA256=checksum_of(digest),
+            Metadata={"sha256": digest.sha256},
         )
 
     def _put_in_parts(self, path: str, key: str, file: HashedFile) -> Digest:
@@ -206,7 +239,7 @@ class S3Storage:
 
     def _stage_copy(self, source: str, target: str, size: int) -> Publish:
         if size == 0:  # it has no parts
-            return partial(self._put, self._bucket.key(target), b"")
+            return partial(self._put, self._bucket.key(target), b"", digest_bytes(b""))
         if size > self._copy_part_bytes:
             return self._send_copy(source, target)
         return partial(self._copy_whole, source, target)

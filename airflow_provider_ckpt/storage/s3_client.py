@@ -12,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from airflow_provider_ckpt.protocol.errors import Misused, Unreachable
+from airflow_provider_ckpt.storage.credentials import Credentials
 from airflow_provider_ckpt.storage.s3_errors import NETWORK_ERRORS, kind
 
 _CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS, _CONNECTIONS = 5, 60, 5, 50
@@ -149,9 +150,14 @@ class S3Client(Protocol):
 
 
 def connect(
-    *, endpoint: str | None, region: str | None, addressing: Literal["auto", "path", "virtual"], profile: str | None
+    *,
+    endpoint: str | None,
+    region: str | None,
+    addressing: Literal["auto", "path", "virtual"],
+    profile: str | None,
+    credentials: Credentials | None = None,
 ) -> S3Client:
-    """A client with credentials from where boto3 always looks: environment, profile, container, instance.
+    """A client with the credentials given, else from where boto3 looks: environment, profile, container, instance.
 
     :raises Misused: when there is no such profile, or boto3 refuses the endpoint or the region.
     :raises Unreachable: when whoever hands out the credentials does not answer; boto3 asks at once.
@@ -164,7 +170,7 @@ def connect(
         s3={"addressing_style": addressing},
     )
     try:
-        session = boto3.Session(profile_name=profile, region_name=region)
+        session = _session(profile, region, credentials)
         return cast("S3Client", session.client("s3", endpoint_url=endpoint, config=config))
     except NETWORK_ERRORS as error:
         raise Unreachable(
@@ -173,3 +179,14 @@ def connect(
         ) from error
     except (BotoCoreError, ValueError) as error:
         raise Misused(f"There is no S3 client to be had: {error} Correct the storage's URL.") from error
+
+
+def _session(profile: str | None, region: str | None, credentials: Credentials | None) -> boto3.Session:
+    if credentials is None:
+        return boto3.Session(profile_name=profile, region_name=region)
+    return boto3.Session(
+        aws_access_key_id=credentials.key,
+        aws_secret_access_key=credentials.secret,
+        aws_session_token=credentials.token,
+        region_name=region or credentials.region,
+    )

@@ -4,13 +4,29 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_provider_ckpt.storage.base import Digest, digest_stream
+from airflow_provider_ckpt.storage.base import Digest, digest_bytes, digest_stream
 from airflow_provider_ckpt.storage.s3_client import CompletedPart, S3Client
 from airflow_provider_ckpt.storage.s3_errors import S3_ERRORS, is_unclear
 
 _MAX_PARTS = 10_000  # S3 allows no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """An upload with all its parts, which nobody sees before it is completed."""
+
+    id: str
+    parts: tuple[str, ...]  # each "<etag> <sha256>"
+
+    def completed_parts(self) -> list[CompletedPart]:
+        pairs = [part.partition(" ") for part in self.parts]
+        return [
+            {"PartNumber": number, "ETag": etag, "ChecksumSHA256": checksum}
+            for number, (etag, _, checksum) in enumerate(pairs, 1)
+        ]
 
 
 class HashedFile:
@@ -45,8 +61,14 @@ class Multipart:
         self._client, self._bucket, self._key, self._upload_id = client, bucket, key, upload_id
         self._parts: list[CompletedPart] = []
 
+    @property
+    def upload(self) -> Upload:
+        """What is needed to complete it later, and from elsewhere."""
+        parts = tuple(f"{part['ETag']} {part.get('ChecksumSHA256', '')}" for part in self._parts)
+        return Upload(id=self._upload_id, parts=parts)
+
     def add(self, body: bytes) -> None:
-        number, checksum = len(self._parts) + 1, checksum_of(body)
+        number, checksum = len(self._parts) + 1, checksum_of(digest_bytes(body))
         part = self._client.upload_part(
             Bucket=self._bucket,
             Key=self._key,
@@ -113,9 +135,9 @@ def send_copy(client: S3Client, bucket: str, source: str, target: str, part_byte
     return upload
 
 
-def checksum_of(data: bytes) -> str:
+def checksum_of(digest: Digest) -> str:
     """As S3 wants it."""
-    return b64encode(hashlib.sha256(data).digest()).decode()
+    return b64encode(bytes.fromhex(digest.sha256)).decode()
 
 
 @contextmanager

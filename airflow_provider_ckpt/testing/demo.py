@@ -1,8 +1,8 @@
-"""`make demo`: a Spark pipeline is checkpointed, killed with -9 twice and brought back; nothing is lost or doubled.
+"""`make demo`: Airflow runs and checkpoints a Spark pipeline, and brings it back after kill -9: lost 0, duplicated 0.
 
-Everything is done through the `ckpt` command and a Spark driver, in processes of their own, on the embedded defaults
-(SQLite, a local folder, local Spark). Orders come in all the time. What the pipeline publishes is read as an outside
-reader would, and compared row by row with what came in.
+Everything is real and on embedded defaults: Airflow's processes on free ports, SQLite, a local folder, local Spark.
+Orders come in all the time. What the pipeline publishes is read as an outside reader would, all the time while it runs;
+at the end it is compared row by row with what came in.
 """
 
 import json
@@ -15,169 +15,282 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
-from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
 
-_EXAMPLE = Path(__file__).parents[1] / "spark" / "example.py"
-_CKPT = (sys.executable, "-m", "airflow_provider_ckpt.cli")
-_SPARK = (
-    "spark.ckpt.pipeline=orders spark.ui.enabled=false spark.sql.shuffle.partitions=4 spark.log.level=ERROR "
-    "spark.ui.showConsoleProgress=false spark.scheduler.mode=FAIR"
+from airflow_provider_ckpt.metastore import Metastore, open_metastore
+from airflow_provider_ckpt.protocol.errors import CkptError
+from airflow_provider_ckpt.protocol.objectives import ProblemKind
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Event, Rung
+from airflow_provider_ckpt.testing.airflow import Airflow, until
+from airflow_provider_ckpt.testing.orders import Orders, Reader
+
+_NAME = "orders"
+_PATIENCE = 300.0  # seconds
+_DECLARATION = '''"""All five Dags of the pipeline."""
+
+import os
+from pathlib import Path
+
+import airflow_provider_ckpt
+from airflow_provider_ckpt import checkpoint_dags, every, keep
+
+checkpoint_dags(
+    "orders",
+    application=str(Path(airflow_provider_ckpt.__file__).parent / "spark" / "example.py"),
+    checkpoint=every(seconds=8),
+    cleanup=every(seconds=30),
+    look=every(seconds=10),
+    retention=keep(last=4),
+    recovery_point="1m",
+    restart="exponential(10 in 1h, 1s to 10s)",
+    settings={"attempt_ttl": "10s", "orphan_grace": "0s"},
+    submit={
+        "application_args": [os.environ["ORDERS_SOURCE"], os.environ["ORDERS_TARGET"]],
+        "conf": {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4", "spark.scheduler.mode": "FAIR"},
+    },
 )
-_QUERIES = 3
-_PATIENCE = 180.0  # seconds until Spark has come to something
+'''
 
 
 def main() -> int:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         sys.exit("Spark needs Java 17 or newer, and there is none: install one, or set JAVA_HOME to it.")
+    signal.signal(signal.SIGTERM, _interrupt)
     with tempfile.TemporaryDirectory(prefix="ckpt-demo-") as folder:
-        return _Demo(Path(folder)).run()
+        try:
+            return _Demo(Path(folder)).run()
+        except KeyboardInterrupt:
+            print("\nEnded; no process is left behind.", flush=True)
+            return 130
 
 
-class _Orders:
-    """Orders that come in, a file at a time, until somebody stops them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.count = 0
-        self._folder = folder
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._come_in, daemon=True)
-        folder.mkdir()
-        self._thread.start()
-
-    def stop(self) -> Counter[tuple[int, int]]:
-        """All of them, each once."""
-        self._stopped.set()
-        self._thread.join()
-        return Counter((id_, _amount(id_)) for id_ in range(self.count))
-
-    def _come_in(self) -> None:
-        while not self._stopped.wait(0.4):
-            ids = range(self.count, self.count + 25)
-            rows = [json.dumps({"id": id_, "shop": id_ % 5, "amount": _amount(id_)}) for id_ in ids]
-            partial = self._folder / f".{self.count}"
-            partial.write_text("\n".join(rows))
-            partial.rename(self._folder / f"{self.count:08}.json")
-            self.count += len(rows)
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class _Demo:
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._attempt = 0
-        self._environment = {**os.environ, "CKPT_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-        for name in ("CKPT_METASTORE", "CKPT_STORAGE", "CKPT_WORK"):
-            self._environment.pop(name, None)
-        options = " ".join(f"--conf {each}" for each in _SPARK.split())
-        self._environment["PYSPARK_SUBMIT_ARGS"] = f"--master local[2] {options} pyspark-shell"
+        (home / "dags").mkdir()
+        (home / "dags" / "orders.py").write_text(_DECLARATION)
+        self._orders = Orders(home / "orders")
+        self._target = home / "out"
+        self._target.mkdir()
+        self._airflow = Airflow(home / "airflow", home / "dags", environment=self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        spark = json.dumps({"conn_type": "spark", "host": "local[2]"})
+        given = {"ORDERS_SOURCE": str(self._home / "orders"), "ORDERS_TARGET": str(self._target)}
+        return {**given, "AIRFLOW_CONN_SPARK_DEFAULT": spark}
 
     def run(self) -> int:
-        _title("A store, a storage and a pipeline")
-        self._ckpt("init", "orders", "--set", "attempt_ttl=5s", "keep_last=2", "orphan_grace=0s")
-        orders = _Orders(self._home / "orders")
-        with self._spark() as driver:
-            _title("Checkpoints and a savepoint of the running pipeline")
-            for _ in range(3):
-                self._ckpt("trigger", "orders")
-            self._ckpt("savepoint", "orders", "before-upgrade", "--reason", "to show that it stays")
-            _title("Retention lets go what it does not keep")
-            self._ckpt("cleanup", "orders")
-            _title(f"kill -9 of the driver, process {driver.pid}, in the middle of a checkpoint")
-            self._ckpt("trigger", "orders", "--no-wait")
-            _kill(driver)
-        with self._spark() as driver:
-            _title("It restored by itself, from its own tip: nothing is replayed")
-            self._ckpt("trigger", "orders")
-            _title(f"kill -9 of process {driver.pid} again, and its folder is gone as well")
-            _kill(driver)
-        shutil.rmtree(self._home / "work")
-        self._ckpt("restore", "orders", "--old-attempt-is-dead")
-        with self._spark():
-            _title("It goes on where the newest completed checkpoint was, laid out from its manifest")
-            came_in = orders.stop()
-            self._until(lambda: len(self._published()) >= len(came_in))
-            self._ckpt("stop", "orders", "--savepoint", "the-end", "--reason", "the end of the demo")
-        self._ckpt("list", "orders")
-        self._ckpt("show", "orders")
-        self._ckpt("verify", "orders")
-        return self._compare(came_in)
+        _title("Airflow starts: API server, scheduler, Dag processor, triggerer (about half a minute)")
+        print(f"\033[2m{_DECLARATION}\033[0m", flush=True)
+        with self._airflow as airflow, self._orders, Reader(self._target / "published") as reader:
+            print(
+                f"Airflow's UI: {airflow.url} (no login is asked for; it is reachable from this host only)", flush=True
+            )
+            self._store = self._open_store()
+            with _Narrator(self._store):
+                self._tell_the_story()
+            is_exact = self._compare(reader)
+            if is_exact and sys.stdin.isatty() and os.environ.get("DEMO_EXIT") != "1":
+                self._linger()
+            self._store.close()
+        return 0 if is_exact else 1
+
+    def _open_store(self) -> Metastore:
+        """The embedded one, once the first task has made it."""
+        file = self._home / "airflow" / "ckpt" / "metastore.db"
+        until(file.exists, "the first Dag runs", self._last_words, patience=_PATIENCE)
+        time.sleep(1.0)  # its tables are being made
+        return open_metastore(f"sqlite:///{file}")
+
+    def _tell_the_story(self) -> None:
+        _title("The sla Dag sees that the pipeline was never started; the restore Dag plans attempt 1 and starts it")
+        self._until_running(1)
+        _title("Scheduled checkpoints, a cleanup, and a trigger that was skipped for it")
+        self._until_completed(3)
+        self._until(lambda: self._count("checkpoint.discarded") >= 1, "a cleanup lets something go")
+        self._until(self._was_skipped_for_cleanup, "a trigger is skipped while a cleanup run is active")
+        _title(f"kill -9 of the Spark driver, process {self._airflow.drivers()}")
+        self._airflow.kill_drivers()
+        self._until_running(2, Rung.TIP)
+        self._until_completed(2)
+        _title(f"kill -9 of process {self._airflow.drivers()}, and its checkpointLocations are destroyed")
+        self._airflow.kill_drivers()
+        shutil.rmtree(self._home / "airflow" / "ckpt" / "work" / _NAME / "2")
+        self._until_running(3, Rung.CHECKPOINT)
+        _title("No more orders come in; what is in flight is published")
+        self._orders.stop()
+        self._until_completed(3)
+        _title("The pipeline is stopped, with a savepoint")
+        self._stop()
+
+    def _stop(self) -> None:
+        self._ckpt("stop", _NAME, "--savepoint", "the-end", "--reason", "the end of the demo")
+        self._until(lambda: self._attempt().status is AttemptStatus.STOPPED, "the driver has stopped")
+
+    # what the story waits for
+
+    def _until(self, is_true: Callable[[], bool], what: str) -> None:
+        until(is_true, what, self._last_words, patience=_PATIENCE)
+
+    def _until_running(self, number: int, rung: Rung | None = None) -> None:
+        self._until(lambda: self._count("attempt.progressed", attempt=number) > 0, f"attempt {number} has committed")
+        attempt = self._store.attempts.get(_NAME, number)
+        if rung is not None and attempt.rung is not rung:
+            raise SystemExit(f"Attempt {number} started from {attempt.rung}; {rung} was to be shown.")
+
+    def _until_completed(self, more: int) -> None:
+        wanted = self._count("checkpoint.completed") + more
+        self._until(lambda: self._count("checkpoint.completed") >= wanted, f"{more} checkpoints complete")
+
+    def _events(self, kind: str) -> list[Event]:
+        return self._store.events.since({_NAME: 0}, frozenset({kind}))
+
+    def _count(self, kind: str, *, attempt: int | None = None) -> int:
+        return sum(attempt in (None, each.attempt) for each in self._events(kind))
+
+    def _was_skipped_for_cleanup(self) -> bool:
+        return any("cleanup" in each.reason for each in self._events("trigger.skipped"))
+
+    def _attempt(self) -> Attempt:
+        number = self._store.pipelines.get(_NAME).current_attempt
+        return self._store.attempts.get(_NAME, number or 1)
+
+    def _last_words(self) -> str:
+        logs = self._home / "airflow"
+        return "\n".join(f"--- {file.name}\n{file.read_text()[-1500:]}" for file in sorted(logs.glob("*.log")))
 
     def _ckpt(self, *words: str) -> None:
         print(f"\n\033[1m$ ckpt {' '.join(words)}\033[0m", flush=True)
-        done = subprocess.run([*_CKPT, *words], env=self._environment, check=False)  # noqa: S603 - our own command
-        if done.returncode != 0:
-            raise SystemExit(f"`ckpt {' '.join(words)}` ended with {done.returncode}.")
+        environment = {**os.environ, "CKPT_HOME": str(self._home / "airflow" / "ckpt")}
+        for name in ("CKPT_METASTORE", "CKPT_STORAGE", "CKPT_WORK"):
+            environment.pop(name, None)
+        command = [sys.executable, "-m", "airflow_provider_ckpt.cli", *words]
+        if subprocess.run(command, env=environment, check=False).returncode != 0:  # noqa: S603 - our own command
+            raise SystemExit(f"`ckpt {' '.join(words)}` did not succeed.")
 
-    @contextmanager
-    def _spark(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The example pipeline as a Spark driver, once it has published something."""
-        print("\n\033[1m$ spark-submit --conf spark.ckpt.pipeline=orders example.py orders/ out/ &\033[0m", flush=True)
-        (self._home / "out").mkdir(exist_ok=True)
-        self._attempt += 1
-        log = self._home / f"driver-{self._attempt}.log"
-        words = [sys.executable, str(_EXAMPLE), str(self._home / "orders"), str(self._home / "out")]
-        with log.open("wb") as said, self._process(words, said) as driver:
-            try:
-                self._until(lambda: self._has_published(driver, log))
-                print(*(line for line in log.read_text().splitlines() if line.startswith("Attempt")), sep="\n")
-                yield driver
-                driver.wait(_PATIENCE)
-            finally:
-                _kill(driver)
+    # the proof
 
-    def _process(self, words: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - our own program
-            words, env=self._environment, stdout=said, stderr=said, start_new_session=True
-        )
-
-    def _has_published(self, driver: subprocess.Popen[bytes], log: Path) -> bool:
-        if driver.poll() is not None:
-            raise SystemExit(f"{log.read_text()[-3000:]}\nThe Spark driver has ended; above is what it said.")
-        queries = self._home / "work" / "orders" / str(self._attempt) / "queries"
-        laid_out = {file for file in queries.glob("*/commits/[0-9]*") if file.stat().st_nlink > 1}
-        committed = set(queries.glob("*/commits/[0-9]*")) - laid_out
-        return len({file.parent.parent.name for file in committed}) == _QUERIES
-
-    def _until(self, condition: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + _PATIENCE
-        while not condition():
-            if time.monotonic() > give_up:
-                raise SystemExit("The pipeline did not come to that in time.")
-            time.sleep(0.5)
-
-    def _published(self) -> list[tuple[int, int]]:
-        """What an outside reader sees: the files that the current log names."""
-        log = SinkLog((self._home / "out" / "published" / "current").resolve())
-        lines = [
-            json.loads(line)
-            for path in log.published(log.newest)
-            for line in Path(path.removeprefix("file://")).read_text().splitlines()
-        ]
-        return [(line["id"], line["amount"]) for line in lines]
-
-    def _compare(self, came_in: Counter[tuple[int, int]]) -> int:
+    def _compare(self, reader: Reader) -> bool:
+        self._ckpt("list", _NAME)
         _title("What an outside reader of the output sees, against what came in")
-        published = Counter(self._published())
+        came_in, published = self._orders.stop(), Counter(reader.read())
         lost, doubled = came_in - published, published - came_in
         print(f"{published.total():,} rows published: lost {lost.total()}, duplicated {doubled.total()}")
-        totals = json.loads((self._home / "out" / "totals.json").read_text())
+        print(f"{reader.looks:,} looks while it ran: {reader.twice} rows twice in one look")
+        totals = json.loads((self._target / "totals.json").read_text())
         counted = sum(orders for orders, _ in totals.values())
-        print(f"{counted:,} orders in the running totals: {counted - came_in.total():+,} against what came in")
-        return 1 if lost or doubled or not published or counted != came_in.total() else 0
+        print(
+            f"{counted:,} orders in the running totals: {counted - came_in.total():+,} against what came in", flush=True
+        )
+        return not (lost or doubled or reader.twice) and bool(published) and counted == came_in.total()
+
+    def _linger(self) -> None:
+        print(f"\nAirflow is still there: {self._airflow.url}. Ctrl-C ends it.", flush=True)
+        while True:
+            time.sleep(1.0)
 
 
-def _kill(driver: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
+class _Narrator:
+    """Tells on the console what happens to the pipeline, as it happens."""
+
+    _TOLD = frozenset(
+        {
+            "attempt.planned",
+            "attempt.claimed",
+            "attempt.failed",
+            "attempt.silent",
+            "attempt.progressed",
+            "attempt.stopped",
+            "checkpoint.triggered",
+            "checkpoint.completed",
+            "checkpoint.failed",
+            "checkpoint.discarded",
+            "cleanup.started",
+            "restore.started",
+            "trigger.skipped",
+            *(f"alert.{kind}.{state}" for kind in ProblemKind for state in ("raised", "over")),
+        }
+    )
+
+    def __init__(self, store: Metastore) -> None:
+        self._store = store
+        self._position = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="narrator", daemon=True)
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> "_Narrator":
+        self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._live.stop()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.5):
+            with suppress(CkptError):
+                self._tell()
+                self._live.update(self._state())
+
+    def _tell(self) -> None:
+        for event in self._store.events.since({_NAME: self._position}, self._TOLD):
+            self._position = event.seq
+            self._console.print(_sentence(event))
+
+    def _state(self) -> Table:
+        """What a person would look at: one line for each of the last checkpoints."""
+        table = Table(title=self._headline(), title_justify="left", box=None)
+        for column in ("checkpoint", "phase", "attempt", "acknowledged", "new", "of"):
+            table.add_column(column)
+        for each in self._store.checkpoints.page(_NAME, limit=5).checkpoints:
+            progress = self._store.acks.progress(each.ref)
+            sizes = (
+                ("", "") if each.decision is None else (f"{each.decision.new_bytes:,}", f"{each.decision.full_bytes:,}")
+            )
+            table.add_row(
+                str(each.ref), each.phase, str(each.attempt), f"{progress.acked} of {progress.expected}", *sizes
+            )
+        return table
+
+    def _headline(self) -> str:
+        number = self._store.pipelines.get(_NAME).current_attempt
+        if number is None:
+            return "no attempt yet"
+        attempt = self._store.attempts.get(_NAME, number)
+        return f"attempt {number} is {attempt.status}, from {attempt.rung}"
 
 
-def _amount(order: int) -> int:
-    return order * 7 % 1000
+def _sentence(event: Event) -> str:
+    what = f"{_NAME}/{event.checkpoint}" if event.checkpoint is not None else f"attempt {event.attempt}"
+    about = "" if event.checkpoint is None and event.attempt is None else f" {what}"
+    why = f": {event.reason[:160]}" if event.reason else ""
+    colour = _COLOURS.get(event.kind.rpartition(".")[2], "default")
+    return f"[dim]{event.at:%H:%M:%S}[/] [{colour}]{event.kind}[/]{about}{escape(why)}"
+
+
+_COLOURS = {
+    "completed": "green",
+    "progressed": "green",
+    "failed": "red",
+    "silent": "red",
+    "skipped": "yellow",
+    "raised": "red",
+}
 
 
 def _title(text: str) -> None:

@@ -67,8 +67,9 @@ class ScriptedSink:
         self._storage = storage
         self._folder = folder
 
-    def commit(self, ref: Ref, staged: JsonObject) -> None:
+    def commit(self, ref: Ref, staged: JsonObject, attempt: int) -> JsonObject:
         self._storage.create(f"{self._folder}/{ref.pipeline}/{ref.id:010}.json", canonical(staged))
+        return {"files": 1, "version": str(ref.id), "attempt": attempt}
 
     def marker(self, pipeline: str) -> SinkMarker:
         published = [file.path for file in self._storage.list(f"{self._folder}/{pipeline}/")]

@@ -364,7 +364,11 @@ def test_a_commit_that_hangs_is_resolved_by_a_person(ckpt: Ckpt, driver: Driver)
     driver.acknowledge(ref, *STATE, SINK)
     assert ckpt("trigger", "orders", "--key", "k", "--wait", "0").code == ExitCode.TRY_AGAIN
     driver.store.sinks.not_committed(ref, SINK, 1, "the table is locked", is_unknown=True)
-    assert "the table is locked" in ckpt("show", "orders/1").out
+    shown = " ".join(ckpt("show", "orders/1").out.split())
+    assert "committed, outcome unknown" in shown
+    assert f"{SINK} may or may not have published" in shown
+    assert f"`ckpt resolve orders/1 --sink {SINK} --as committed|abandoned --reason …`" in shown
+    assert "the table is locked" in shown
     assert "decided" in ckpt("abort", "orders/1").err
     wrong = ckpt("resolve", "orders/1", "--sink", "other", "--as", "committed", "--reason", "seen")
     assert wrong.code == ExitCode.NOT_FOUND
@@ -1004,3 +1008,26 @@ def test_help_loads_neither_boto3_nor_alembic_nor_sqlalchemy() -> None:
     assert run.stderr.strip() == "set()"
     for text in ("exit codes:", "CKPT_METASTORE", "outcome unknown"):
         assert text in run.stdout
+
+
+# objectives
+
+
+def test_sla_says_by_its_exit_code_whether_all_is_well_and_silence_is_announced(ckpt: Ckpt, driver: Driver) -> None:
+    assert "all is well" in ckpt("sla").out
+    driver.fail("out of memory")
+    breached = ckpt("sla", "orders")
+    assert breached.code == 11
+    assert "attempt 1 has failed: out of memory" in breached.out
+    assert ckpt("sla", "--json").document["pipelines"]["orders"][0]["kind"] == "down"
+    assert ckpt("silence", "orders", "--for", "2h", "--reason", "a new disk").code == 0
+    assert driver.store.alerts.silent_until("orders") is not None
+    assert ckpt("silence", "orders", "--over").code == 0
+    assert driver.store.alerts.silent_until("orders") is None
+
+
+def test_sla_of_nothing_is_not_well(ckpt: Ckpt) -> None:
+    ckpt("init")
+    assert (ckpt("sla").code, ckpt("sla", "nobody").code) == (4, 4)
+    assert ckpt("silence", "nobody", "--for", "2h").code == 4
+    assert ckpt("silence", "nobody", "--for", "soon").code == 2

@@ -41,10 +41,10 @@ from airflow_provider_ckpt.protocol.records import (
     SinkStatus,
     Verdict,
 )
-from airflow_provider_ckpt.protocol.recovery import Policy, Target
+from airflow_provider_ckpt.protocol.recovery import Policy, SinkMarker, Target
 from airflow_provider_ckpt.protocol.timeline import current_timeline
 from airflow_provider_ckpt.testing import CrashAt, Crashed, truth, watch_storage, watch_store
-from airflow_provider_ckpt.testing.scripted import SINK
+from airflow_provider_ckpt.testing.scripted import SINK, ScriptedSink
 from tests.house import NAME, SETTINGS, House
 
 
@@ -612,6 +612,36 @@ def test_invariant_15_restore_waits_for_the_time_to_live_unless_the_old_one_is_p
     before = house.store.checkpoints.now()
     restore(house.context, NAME, RestoreOptions(is_proven_dead=True))
     assert house.store.checkpoints.now() == before
+
+
+def test_invariant_18_a_rewind_starts_from_the_committing_checkpoint_also_where_the_tip_is_intact(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    driver.process(3)
+    ref = house.in_flight(driver)
+    driver.acknowledge(ref)
+    complete(house.context, ref)
+    intact = RestoreOptions(target=Target(rewind=True), is_tip_intact=lambda dead: True, is_proven_dead=True)
+    restored = restore(house.context, NAME, intact)
+    assert restored.attempt.restored_from == ref.id
+    assert house.get(ref).phase is Phase.COMMITTING
+
+
+def test_a_target_that_can_not_be_asked_leaves_it_to_the_store_and_one_that_was_rolled_back_is_believed(
+    house: House,
+) -> None:
+    driver = house.pipeline(with_sink=True)
+    first, second = house.checkpoint(driver), house.checkpoint(driver)
+
+    class OutOfReach(ScriptedSink):
+        def marker(self, pipeline: str) -> SinkMarker:
+            raise OSError("no route to host")
+
+    options = RestoreOptions(target=Target(id=first.id), is_proven_dead=True)
+    unreachable = replace(options, committers={SINK: OutOfReach(house.storage)})
+    with pytest.raises(Refused, match=f"has already committed {second}"):
+        plan_restore(house.context, NAME, unreachable)
+    assert house.store.sinks.rolled_back(NAME, SINK, first.id, attempt=1) == 1
+    assert plan_restore(house.context, NAME, unreachable).price.duplicated == ()
 
 
 def test_invariant_16_tolerable_failures_mark_the_pipeline_unhealthy_and_do_not_kill_it(house: House) -> None:

@@ -1,16 +1,23 @@
 """Stopping a pipeline, and the refusal of a rewind that would break a sink: on both databases, without Spark."""
 
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
+from airflow_provider_ckpt.cli.commands.stop import stop
+from airflow_provider_ckpt.cli.parser import build_parser
+from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.coordinator.complete import complete
+from airflow_provider_ckpt.coordinator.places import places
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, plan_restore, restore
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.errors import Fenced, Refused
-from airflow_provider_ckpt.protocol.reasons import SkipReason
+from airflow_provider_ckpt.protocol.reasons import FailureReason, SkipReason
 from airflow_provider_ckpt.protocol.records import (
     Ack,
+    AttemptStatus,
     Capture,
     CaptureOutcome,
     Cut,
@@ -103,3 +110,28 @@ def _capture(house: House, ref: Ref, attempt: int, query: str, *, is_rewindable:
     cut = Cut(query=query, batch=3, properties={"is_rewindable": is_rewindable})
     capture = Capture(cut=cut, participants=(Participant(name=f"{query}/log"),))
     return house.store.barriers.capture(ref, attempt, capture)
+
+
+@pytest.mark.parametrize(("ends", "code", "text"), [("failed", 10, "failed (aborted)"), ("flying", 7, "still runs")])
+def test_a_stop_says_when_there_is_no_savepoint(house: House, ends: str, code: int, text: str) -> None:
+    """Somebody calls the savepoint off while the command waits, or the driver does not answer in time."""
+    attempt = _claim(house, "totals")
+
+    def end() -> None:
+        while (flying := house.store.checkpoints.in_flight(NAME)) is None:
+            time.sleep(0.01)
+        if ends == "failed":
+            house.store.checkpoints.fail(flying.ref, FailureReason.ABORTED, "no", actor="other")
+            house.store.attempts.end(NAME, attempt, AttemptStatus.STOPPED, actor="other")
+
+    other = threading.Thread(target=end)
+    other.start()
+    args = build_parser().parse_args(["stop", NAME, "--savepoint", "end", "--wait", "1"])
+    session = Session(places(house.url, str(house.folder)), "person")
+    session.store = house.store
+    result = stop(args, session)
+    other.join()
+    assert result.code == code
+    printed = " ".join(str(each) for each in result.view)
+    assert text in printed
+    assert house.store.pipelines.get(NAME).desired_state is DesiredState.STOPPED

@@ -75,8 +75,14 @@ def _compare(servers: Servers, kind: str, sizes: Sizes, say: Say) -> Iterator[Li
 
 
 def _filled(store: Metastore, rows: int) -> Metastore:
-    run_pipeline(store, PIPELINE)
-    ref = freeze(store, PIPELINE, ["totals/log"])
+    fill(store, PIPELINE, rows)
+    return store
+
+
+def fill(store: Metastore, pipeline: str, rows: int) -> None:
+    """A pipeline with so many checkpoints, the first of which is in flight."""
+    run_pipeline(store, pipeline)
+    ref = freeze(store, pipeline, ["totals/log"])
     number = sa.select(sa.literal(ref.id + 1).label("id")).cte("number", recursive=True)
     number = number.union_all(sa.select(number.c.id + 1).where(number.c.id < rows))
     phase = sa.case(
@@ -87,13 +93,12 @@ def _filled(store: Metastore, rows: int) -> Metastore:
         "phase": phase,
         "trigger_key": sa.literal("run ") + sa.cast(number.c.id, sa.Text),
     }
-    model = sa.and_(checkpoints.c.pipeline == PIPELINE, checkpoints.c.id == ref.id)
+    model = sa.and_(checkpoints.c.pipeline == pipeline, checkpoints.c.id == ref.id)
     copies = sa.select(*columns.values()).select_from(checkpoints.join(number, model))
     with store.engine.write() as tx:
         tx.connection.execute(sa.insert(checkpoints).from_select(list(columns), copies))
     with store.engine.write() as tx:
         tx.connection.exec_driver_sql("ANALYZE ckpt_checkpoints")  # as autovacuum does within a minute
-    return store
 
 
 def _work(kind: str, view: View, stores: Mapping[int, Metastore], sizes: Sizes) -> Line:

@@ -11,11 +11,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import acks, cleanup, completing, flat, page, spark, watcher
+from . import acks, cleanup, completing, flat, page, spark, triggerer, watcher
 from .databases import Servers, servers
 from .measure import QUICK, Line, Say, Sizes
 
 Bench = Callable[[Servers, Sizes, Say], list[Line]]
+
+
+def _ui(servers: Servers, sizes: Sizes, say: Say) -> list[Line]:
+    """It imports Airflow's server, which no other benchmark should pay for."""
+    from . import ui  # noqa: PLC0415
+
+    return ui.bench(servers, sizes, say)
+
+
 BENCHES: dict[str, Bench] = {
     "acks": acks.bench,
     "flat": flat.bench,
@@ -23,9 +32,12 @@ BENCHES: dict[str, Bench] = {
     "cleanup": cleanup.bench,
     "complete": completing.bench,
     "page": page.bench,
+    "ui": _ui,
+    "triggerer": triggerer.bench,
     "spark-throughput": spark.THROUGHPUT,
     "spark-copies": spark.COPIES,
     "spark-partitions": spark.PARTITIONS,
+    "spark-sinks": spark.SINKS,
 }
 GROUPS = {"spark": [name for name in BENCHES if name.startswith("spark-")]}
 

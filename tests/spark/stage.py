@@ -18,8 +18,9 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.follow import follow
 from airflow_provider_ckpt.coordinator.restore import Restored, RestoreOptions, restore
 from airflow_provider_ckpt.metastore import Metastore, open_metastore
+from airflow_provider_ckpt.protocol.errors import TryAgain
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, TriggerRequest
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, DesiredState, TriggerRequest
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.protocol.settings import Settings
 from airflow_provider_ckpt.storage.opening import open_storage
@@ -110,6 +111,19 @@ class Stage:
 
     def attempt_folder(self, attempt: int) -> Path:
         return self.work / NAME / str(attempt)
+
+    def freeze(self, driver: Driver) -> None:
+        """Stop a driver for good, but not while it holds SQLite's lock: that would stop everybody."""
+        for _ in range(20):
+            driver.freeze()
+            try:
+                self.store.pipelines.desire(NAME, DesiredState.RUNNING, actor="tester")
+            except TryAgain:
+                driver.thaw()
+                time.sleep(0.3)
+            else:
+                return
+        raise AssertionError("the driver holds the lock whenever it is stopped")
 
     def start(
         self,

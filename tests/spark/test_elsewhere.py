@@ -1,12 +1,10 @@
 """Elsewhere than in a local folder with its store at hand: on S3, with a store that is rebuilt, in a notebook."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import boto3
 import pyspark
 import pytest
-from moto.server import ThreadedMotoServer
 
 from airflow_provider_ckpt.coordinator.rebuild import rebuild
 from airflow_provider_ckpt.protocol.records import Rung
@@ -14,20 +12,6 @@ from tests.spark.stage import NAME, Stage, feed, outputs
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 FILES = 6
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of a bucket on an S3 server."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "for-moto")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "for-moto")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="checkpoints")
-    yield f"s3://checkpoints/test?endpoint={endpoint}&region=us-east-1&addressing=path"
-    server.stop()
 
 
 def test_a_checkpoint_on_s3_is_restored_when_the_store_and_the_location_are_gone(
@@ -90,4 +74,5 @@ writer.option("checkpointLocation", ckpt.location("seen", is_rewindable=True)).q
 while not Path(sys.argv[2]).exists():
     time.sleep(0.1)
 ckpt.close()
+spark.stop()
 """

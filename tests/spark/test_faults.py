@@ -353,8 +353,8 @@ def test_a_storage_that_fails_every_third_call_or_is_slow_only_delays_checkpoint
 def test_a_store_that_is_away_for_less_than_the_time_to_live_only_delays_the_next_checkpoint(
     new_scene: NewScene, postgresql: str, door: Door
 ) -> None:
-    """Scaled to a third: 10 s of 20 s, the same share as 30 s of the default 60 s."""
-    scene = new_scene(ttl=20, url=postgresql, driver_url=door.url)
+    """The default time to live."""
+    scene = new_scene(ttl=60, url=postgresql, driver_url=door.url)
     stage = scene.stage
     with fed(scene) as feeder:
         driver = scene.start("unique")
@@ -362,7 +362,7 @@ def test_a_store_that_is_away_for_less_than_the_time_to_live_only_delays_the_nex
         scene.goes_on(driver)
         scene.goes_on(driver, "unique")
 
-        for go_away, seconds in ((door.shut, 10), (door.get_stuck, 5)):
+        for go_away, seconds in ((door.shut, 30), (door.get_stuck, 5)):
             go_away()
             back_at = time.monotonic() + seconds
             while time.monotonic() < back_at:

@@ -12,6 +12,8 @@ from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import AttemptStatus, Kind, Rung
 from airflow_provider_ckpt.protocol.recovery import Policy, Target
+from airflow_provider_ckpt.protocol.settings import change_settings
+from tests.receivers import a_listener, a_webhook
 from tests.spark.stage import NAME, Driver, Stage, feed
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -135,7 +137,7 @@ def _quick_to_die(settings):  # type: ignore[no-untyped-def]
 def test_an_old_driver_that_wakes_up_is_fenced_and_harms_nothing(stage: Stage, out: Path, old_first: bool) -> None:
     old = _run_until_gate(stage, 4)
     stage.checkpoint(old)
-    old.freeze()  # in the middle of batch 4
+    stage.freeze(old)  # in the middle of batch 4
     stage.restore()
     (out / "go").touch()
     if old_first:
@@ -184,6 +186,45 @@ def test_a_last_checkpoint_is_taken_when_the_queries_end_by_themselves(stage: St
     assert {name: cut.batch for name, cut in cuts.items()} == {"totals": FILES - 1, "copy": FILES - 1}
     assert stage.store.attempts.get(NAME, 1).status is AttemptStatus.FINISHED
     assert not list(stage.attempt_folder(1).glob("held/*")), "what was held is let go"
+
+
+def test_logs_that_spark_compacts_outlive_one_rewind_after_the_other(stage: Stage, out: Path) -> None:
+    """Spark guesses the interval of a log with one compacted file: from 5 it would take 6, and from 11 take 3 again."""
+    often = {f"spark.sql.streaming.{log}.log.compactInterval": "3" for log in ("fileSource", "fileSink")}
+    fed = FILES
+    for attempt, more in enumerate((0, 9, 2), 1):
+        feed(stage.folder / "source", more, rows=ROWS, start=fed)
+        fed += more
+        if attempt > 1:
+            stage.delete_work(attempt - 1)
+            stage.restore()
+        driver = stage.start("totals", stage.folder / "source", out, conf=often)
+        assert driver.wait() == 0, driver.said()
+        log = stage.attempt_folder(attempt) / "queries" / "totals" / "sources" / "0"
+        assert list(log.glob("*.compact")), "the test means compacted logs"
+        assert _read_totals(out) == _totals(fed)
+        assert _read_copy(out) == _copied(fed)
+
+
+def test_a_driver_tells_people_itself_and_reports_what_it_measures(stage: Stage, out: Path) -> None:
+    """No Airflow is there at all: the newest checkpoint grows old, and a webhook hears of it, once."""
+    change = {"recovery_point": "1s"}
+    stage.store.pipelines.change(NAME, lambda settings: change_settings(settings, change), actor="tester")
+    with a_webhook() as webhook, a_listener() as listener:
+        secrets = {"spark.ckpt.alert.webhook.secret": webhook.url, "spark.ckpt.metastore.secret": stage.url}
+        conf = {"spark.ckpt.alert.every": "0.5", "spark.ckpt.statsd": listener.address}
+        driver = stage.start("totals", stage.folder / "source", out, "gate=4", conf=conf, secrets=secrets)
+        stage.running(driver)
+        stage.until(lambda: webhook.documents, driver)
+        stage.checkpoint(driver)
+        heard = listener.heard(3)
+        (out / "go").touch()
+        assert driver.wait() == 0, driver.said()
+    stale = [each for each in webhook.documents if each["state"] == "new"]
+    assert [each["kind"] for each in stale] == ["stale"] * len(stale)
+    assert stale[0]["text"].startswith(f"{NAME}: the newest completed checkpoint may be 1s old")
+    assert set(heard) == {f"ckpt.{NAME}.driver.{what}" for what in ("checkpoints", "capture", "persist")}
+    assert webhook.url not in driver.said()
 
 
 def test_a_changed_program_is_told_what_does_not_fit(stage: Stage, out: Path) -> None:
@@ -251,3 +292,20 @@ def test_without_configuration_it_runs_as_plain_spark_and_says_so_once(stage: St
     assert driver.said().count("this runs as plain Spark") == 1
     assert _read_totals(out) == _totals()
     assert stage.attempt() is None
+
+
+def test_what_can_not_be_checkpointed_exactly_is_refused_with_a_sentence(stage: Stage, out: Path) -> None:
+    driver = stage.start("refused", stage.folder / "source", out)
+    assert driver.wait() == 0, driver.said()
+    said = driver.said()
+    for text in (
+        "continuous: Refused: Query rate runs as Continuous",
+        "own path: Refused: Query own writes files to a path of its own",
+        "bad folder: Misused: The folder",
+        "two sinks: Misused: Query two has one sink",
+        "taken output: Refused:",
+        "bad name: Misused: '../up' can not name a query",
+        "same name: Misused: Query fine was started already",
+    ):
+        assert text in said, said
+    assert "nothing was said" not in said

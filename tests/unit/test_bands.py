@@ -61,7 +61,7 @@ def test_the_protocol_loads_no_library_and_no_network(plain: set[str]) -> None:
 
 def test_the_protocol_loads_no_other_band() -> None:
     ours = {name for name in _loaded_by(PROTOCOL) if name.startswith("airflow_provider_ckpt")}
-    assert ours == {"airflow_provider_ckpt", *PROTOCOL}
+    assert ours == {"airflow_provider_ckpt", "airflow_provider_ckpt.version", *PROTOCOL}
 
 
 def test_the_store_and_the_use_cases_load_no_surface_and_no_cloud(plain: set[str]) -> None:

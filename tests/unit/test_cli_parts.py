@@ -12,11 +12,11 @@ from airflow_provider_ckpt.cli.exit_codes import MEANINGS, ExitCode, code_of
 from airflow_provider_ckpt.cli.humanise import ago, count, size
 from airflow_provider_ckpt.cli.humanise import time as written
 from airflow_provider_ckpt.cli.redaction import has_secret, redact, redact_all
-from airflow_provider_ckpt.cli.refs import id_or_name
 from airflow_provider_ckpt.cli.running import load_handler
 from airflow_provider_ckpt.cli.settings import places
 from airflow_provider_ckpt.cli.writing import one_line
 from airflow_provider_ckpt.coordinator.places import Places
+from airflow_provider_ckpt.coordinator.targets import id_or_name
 from airflow_provider_ckpt.protocol import errors
 from airflow_provider_ckpt.protocol.errors import CkptError, Misused, NotFound
 

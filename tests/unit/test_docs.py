@@ -19,10 +19,12 @@ def test_the_snippet_of_the_test_kit_runs() -> None:
     assert "truth" in names
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operating.md", "docs/spark.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/airflow.md", "docs/operating.md", "docs/spark.md", "docs/sinks.md", "docs/page.md"]
+)
 def test_every_command_that_a_document_shows_exists(document: str) -> None:
     text = (_ROOT / document).read_text()
-    shown = set(re.findall(r"(?:\$ |`)ckpt ([a-z]+)", text))
+    shown = set(re.findall(r"(?:\$ |`)(?:airflow )?ckpt ([a-z]+)", text))
     known = set(re.findall(r"^    ([a-z]+) ", build_parser().format_help(), re.MULTILINE))
     assert shown
     assert shown <= known

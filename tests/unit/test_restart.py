@@ -225,9 +225,16 @@ def test_every_strategy_survives_being_written(strategy: RestartStrategy) -> Non
     assert parse_restart(str(strategy)) == strategy
 
 
-@pytest.mark.parametrize("text", ["  none ", "fixed(3,10s)", "exponential(5  in 1h,1s to 1m)"])
-def test_spaces_do_not_matter(text: str) -> None:
-    parse_restart(text)
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("  none ", "none"),
+        ("fixed(3,10s)", "fixed(3, 10s)"),
+        ("exponential(5  in 1h,1s to 1m)", "exponential(5 in 1h, 1s to 1m)"),
+    ],
+)
+def test_spaces_do_not_matter(text: str, same: str) -> None:
+    assert parse_restart(text) == parse_restart(same)
 
 
 @pytest.mark.parametrize(

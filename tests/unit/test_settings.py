@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_ckpt.protocol.codec import Json, canonical
 from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, Misused
+from airflow_provider_ckpt.protocol.objectives import NAMES as OBJECTIVES
+from airflow_provider_ckpt.protocol.objectives import Objectives
 from airflow_provider_ckpt.protocol.restart import FixedDelay, NoRestart, parse_restart
 from airflow_provider_ckpt.protocol.retention import Retention
 from airflow_provider_ckpt.protocol.settings import Settings, change_settings, settings_from_json
@@ -37,14 +40,15 @@ all_settings = st.builds(
     Settings,
     **dict.fromkeys(DURATIONS, durations),
     tolerable_failures=counts,
+    objectives=st.builds(Objectives, **dict.fromkeys(OBJECTIVES, st.none() | durations)),
     retention=retentions,
     restart=restarts.map(parse_restart),
 )
 
 
 def _with(settings: Settings, name: str, duration: timedelta) -> Settings:
-    others = (settings.tolerable_failures, settings.retention, settings.restart)
-    return replace(settings, tolerable_failures=others[0], retention=others[1], restart=others[2], **{name: duration})
+    changed: dict[str, Any] = {name: duration}
+    return replace(settings, **changed)
 
 
 def test_the_defaults_work_and_are_what_the_handbook_says() -> None:
@@ -58,6 +62,7 @@ def test_the_defaults_work_and_are_what_the_handbook_says() -> None:
         "max_deferral": "10m",
         "orphan_grace": "1h",
         "quarantine": "1d",
+        "objectives": {"recovery_point": None, "max_duration": None, "recovery_time": None, "remind_every": "4h"},
         "retention": Retention().to_json(),
         "restart": "exponential(5 in 1h)",
     }

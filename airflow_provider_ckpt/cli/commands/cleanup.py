@@ -14,6 +14,7 @@ from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.coordinator.cleanup import CleanupReport, cleanup, plan_cleanup
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.spark.sinks.opening import find_left_staged
 
 _LISTED = 10  # files of one kind; --json has all
 
@@ -26,9 +27,13 @@ def clean_up(args: argparse.Namespace, session: Session) -> Result:
     else:
         with counting_files(f"Cleaning up {name}") as on_deleted:
             report = cleanup(session.context, name, discard=discard, on_deleted=on_deleted)
+    left = find_left_staged(session.context, name)
     return Result(
-        document=_document(name, report, dry_run=args.dry_run),
-        view=_view(name, report, dry_run=args.dry_run),
+        document={**_document(name, report, dry_run=args.dry_run), "left_staged": left},
+        view=[
+            *_view(name, report, dry_run=args.dry_run),
+            *_files("Left staged in targets: the next attempt discards them", left),
+        ],
         code=ExitCode.TRY_AGAIN if report.failed or report.has_yielded else ExitCode.DONE,
     )
 

@@ -10,7 +10,6 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from uuid import uuid4
 
-from airflow_provider_ckpt import __version__
 from airflow_provider_ckpt.cli.exit_codes import ExitCode, code_of
 from airflow_provider_ckpt.cli.output import Result, Row, line, table
 from airflow_provider_ckpt.cli.session import Session
@@ -19,6 +18,7 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.duration import approximate
 from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, Misused
 from airflow_provider_ckpt.storage.base import Storage
+from airflow_provider_ckpt.version import __version__
 
 _TOLERABLE = timedelta(seconds=5)
 _PACKAGES = ("SQLAlchemy", "alembic", "boto3", "psycopg", "rich", "pendulum")

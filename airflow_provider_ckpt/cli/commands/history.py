@@ -8,11 +8,11 @@ from rich.console import RenderableType
 from airflow_provider_ckpt.cli import documents, humanise
 from airflow_provider_ckpt.cli.output import Result, Row, line, table
 from airflow_provider_ckpt.cli.session import Session
-from airflow_provider_ckpt.metastore import Metastore, Page
+from airflow_provider_ckpt.coordinator.marks import Marker
+from airflow_provider_ckpt.metastore import Page
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint
-from airflow_provider_ckpt.protocol.timeline import Timeline, current_timeline
 
 _COLUMNS = (">ID", "=PHASE", ">AGE", ">TOOK", ">ATTEMPT", ">PARTICIPANTS", ">NEW", ">FULL", "MARKS")
 
@@ -30,25 +30,6 @@ def history(args: argparse.Namespace, session: Session) -> Result:
         },
         view=_view(name, page, marker, session.store.checkpoints.now()),
     )
-
-
-class Marker:
-    """Says what is special about a checkpoint beside its phase."""
-
-    def __init__(self, store: Metastore, pipeline: str) -> None:
-        self._timeline: Timeline = current_timeline(store.attempts.of(pipeline))
-        self._pinned = {pin.ref.id for pin in store.pins.of(pipeline)}
-
-    def marks(self, checkpoint: Checkpoint) -> list[str]:
-        marks = [f"savepoint {checkpoint.name}"] if checkpoint.name else []
-        marks += ["pinned"] if checkpoint.ref.id in self._pinned else []
-        marks += [checkpoint.verdict] if checkpoint.verdict else []
-        marks += ["abandoned"] if self._is_abandoned(checkpoint) else []
-        return marks
-
-    def _is_abandoned(self, checkpoint: Checkpoint) -> bool:
-        is_held = self._timeline.holds(checkpoint.attempt, checkpoint.ref.id)
-        return checkpoint.phase is Phase.COMPLETED and not is_held
 
 
 def _view(name: str, page: Page, marker: Marker, now: datetime) -> list[RenderableType]:

@@ -43,7 +43,7 @@ def health_facts(value: Health) -> list[tuple[str, Cell | None]]:
 
 
 def health_cell(value: Health) -> Cell:
-    return line("well", "green") if value.is_well else line("; ".join(value.problems), "red")
+    return line("well", "green") if value.is_well else line("; ".join(map(str, value.problems)), "red")
 
 
 def _all(context: Context) -> Result:

@@ -2,60 +2,41 @@
 
 import argparse
 import sys
-from datetime import UTC, datetime
 
 import pendulum
-from pendulum.parsing.exceptions import ParserError
 
 from airflow_provider_ckpt.cli import documents, humanise
 from airflow_provider_ckpt.cli.output import Cell, Result, facts, line
 from airflow_provider_ckpt.cli.progress import counting_bytes
-from airflow_provider_ckpt.cli.refs import id_or_name
 from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, living_attempt, plan_restore, restore
+from airflow_provider_ckpt.coordinator.targets import parse_time, target_of
 from airflow_provider_ckpt.protocol.codec import JsonObject
-from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import Attempt
-from airflow_provider_ckpt.protocol.recovery import Choice, Policy, Target
-from airflow_provider_ckpt.spark.tips import tip_is_intact
+from airflow_provider_ckpt.protocol.recovery import Choice, Policy
+from airflow_provider_ckpt.spark.sinks.opening import reach_sinks
+from airflow_provider_ckpt.spark.tips import tip_checker
 
 
 def restore_pipeline(args: argparse.Namespace, session: Session) -> Result:
     name = check_name("pipeline", args.pipeline)
     as_of = None if args.as_of is None else parse_time(args.as_of)
-    options = _options(args, session, name, as_of)
+    options = _options(args, session, name)
     return _plan(session, name, options, as_of) if args.dry_run else _restore(session, name, options, as_of)
 
 
-def parse_time(text: str) -> pendulum.DateTime:
-    """A point in time; local where no zone is given."""
-    try:
-        moment = pendulum.parse(text, tz="local")
-    except (ParserError, ValueError):
-        moment = None
-    if not isinstance(moment, pendulum.DateTime):
-        raise Misused(f"{text!r:.60} is not a time: write 2026-01-31T14:30, 14:30 for today, or add a zone: …T14:30Z.")
-    return moment
-
-
-def _options(args: argparse.Namespace, session: Session, name: str, as_of: datetime | None) -> RestoreOptions:
-    to = None if args.to is None else id_or_name(name, args.to)
-    target = Target(
-        id=to if isinstance(to, int) else None,
-        savepoint=to if isinstance(to, str) else None,
-        as_of=None if as_of is None else as_of.astimezone(UTC),
-        rewind=args.rewind,
-    )
+def _options(args: argparse.Namespace, session: Session, name: str) -> RestoreOptions:
     policy = Policy(
         allow_fallback=not args.no_fallback,
         allow_fresh_start=args.allow_fresh_start,
         accept_duplicates=frozenset(args.accept_duplicates),
     )
     return RestoreOptions(
-        target=target,
+        target=target_of(name, to=args.to, as_of=args.as_of, rewind=args.rewind),
         policy=policy,
-        is_tip_intact=lambda dead: tip_is_intact(session.context, session.places.work, dead),
+        committers=reach_sinks(session.context, name),
+        is_tip_intact=tip_checker(session.context, session.places.work),
         take_over=args.take_over,
         is_proven_dead=args.old_attempt_is_dead,
     )
@@ -80,7 +61,7 @@ def _plan(session: Session, name: str, options: RestoreOptions, as_of: pendulum.
 
 def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendulum.DateTime | None) -> Result:
     with counting_bytes(f"Restoring {name}", total=None) as on_bytes:
-        restored = restore(session.context, name, options, on_bytes, _Waiting())
+        restored = restore(session.context, name, options, on_bytes, _say_what_is_waited_for)
     attempt = restored.attempt
     return Result(
         document={**_document(name, restored.choice, attempt, as_of), "dry_run": False, "alive_attempt": None},
@@ -91,17 +72,9 @@ def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendul
     )
 
 
-class _Waiting:
-    """Says once what the command waits for."""
-
-    def __init__(self) -> None:
-        self._has_said = False
-
-    def __call__(self, seconds: float) -> None:
-        if not self._has_said:
-            self._has_said = True
-            text = f"Waiting {seconds:.0f} s for the old attempt to end by itself (--old-attempt-is-dead skips this) …"
-            print(text, file=sys.stderr, flush=True)
+def _say_what_is_waited_for(seconds: float) -> None:
+    text = f"Waiting {seconds:.0f} s for the old attempt to end by itself (--old-attempt-is-dead skips this) …"
+    print(text, file=sys.stderr, flush=True)
 
 
 def _facts(choice: Choice, as_of: pendulum.DateTime | None) -> list[tuple[str, Cell | None]]:

@@ -8,18 +8,27 @@ from datetime import UTC, datetime
 from rich.console import RenderableType
 
 from airflow_provider_ckpt.cli import documents, humanise
-from airflow_provider_ckpt.cli.commands.history import Marker
 from airflow_provider_ckpt.cli.output import Cell, Result, Row, facts, line, section
 from airflow_provider_ckpt.cli.views import blame_section, event_section
+from airflow_provider_ckpt.coordinator.marks import Marker
 from airflow_provider_ckpt.metastore import Metastore, Progress
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import InFlight, in_flight
-from airflow_provider_ckpt.protocol.records import AckRow, AckStatus, Checkpoint, Cut, Event, Ref, SinkCommit
+from airflow_provider_ckpt.protocol.records import (
+    AckRow,
+    AckStatus,
+    Checkpoint,
+    Cut,
+    Event,
+    Ref,
+    SinkCommit,
+    SinkStatus,
+)
 
 _PARTICIPANTS = ("PARTICIPANT", "=KIND", "=STATUS", "STAGE", "HOST", ">AFTER", ">NEW", ">FULL", "TIMINGS")
 _CUTS = ("QUERY", ">BATCH", "CONSUMED")
 _RANGES = ("CHANNEL", "WRITER", "READER", "IN FLIGHT")
-_SINKS = ("SINK", "=STATUS", ">TRIES", "=COMMITTED", "LAST ERROR")
+_SINKS = ("SINK", "=STATUS", "STAGED", "COMMITTED", "VERSION", ">TRIES", "=AT", "LAST ERROR")
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -85,6 +94,7 @@ def _view(found: _Facts) -> list[RenderableType]:
         *section("Cuts", _CUTS, [_cut_row(each) for each in found.cuts.values()]),
         *section("Channels", _RANGES, [_range_row(each) for each in found.ranges]),
         *section("Sinks", _SINKS, [_sink_row(each) for each in found.sinks]),
+        *(line(advice, "yellow") for each in found.sinks if (advice := _advice(checkpoint.ref, each))),
         *section(shown, _PARTICIPANTS, [_participant_row(each, checkpoint) for each in found.participants]),
         *event_section(found.events),
     ]
@@ -131,7 +141,39 @@ def _range_row(range_: InFlight) -> Row:
 
 
 def _sink_row(sink: SinkCommit) -> Row:
-    return sink.sink, sink.status, str(sink.tries), humanise.time(sink.committed_at), sink.last_error or ""
+    return (
+        sink.sink,
+        "committed, outcome unknown" if sink.status is SinkStatus.UNKNOWN else sink.status,
+        _amount(sink.staged),
+        _amount(sink.published),
+        str(sink.published.get("version", "")),
+        str(sink.tries),
+        humanise.time(sink.committed_at),
+        sink.last_error or "",
+    )
+
+
+def _amount(said: JsonObject) -> str:
+    """`1,200 rows, 3 files, 4.0 MiB`, as far as the sink has said it."""
+    rows, files, size = (said.get(key) for key in ("rows", "files", "bytes"))
+    parts = [humanise.count(rows, "row")] if isinstance(rows, int) else []
+    parts += [humanise.count(files, "file")] if isinstance(files, int) and files else []
+    parts += [humanise.size(size)] if isinstance(size, int) and size else []
+    return ", ".join(parts)
+
+
+def _advice(ref: Ref, sink: SinkCommit) -> str | None:
+    """What to do about a commit that is not done."""
+    how = f"`ckpt resolve {ref} --sink {sink.sink} --as committed|abandoned --reason …`"
+    match sink.status:
+        case SinkStatus.UNKNOWN:
+            return (
+                f"{sink.sink} may or may not have published: its target did not answer. The agent asks its marker and "
+                f"tries again by itself. If the target is gone for good, look at what its readers see, and say {how}."
+            )
+        case SinkStatus.PENDING if sink.tries:
+            return f"{sink.sink} has failed {sink.tries} times and is tried again. If it is gone for good, say {how}."
+    return None
 
 
 def _participant_row(row: AckRow, checkpoint: Checkpoint) -> Row:

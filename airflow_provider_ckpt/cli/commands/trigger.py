@@ -10,10 +10,10 @@ from airflow_provider_ckpt.cli import documents, humanise
 from airflow_provider_ckpt.cli.exit_codes import ExitCode
 from airflow_provider_ckpt.cli.output import Result, line
 from airflow_provider_ckpt.cli.progress import following
-from airflow_provider_ckpt.cli.refs import is_id
 from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.cli.views import blame_section
 from airflow_provider_ckpt.coordinator.follow import follow
+from airflow_provider_ckpt.coordinator.targets import is_id
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name

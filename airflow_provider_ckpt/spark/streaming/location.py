@@ -53,6 +53,13 @@ class Location:
         return logs.newest_batch(self.root / "offsets")
 
     @property
+    def tip(self) -> tuple[int | None, int | None]:
+        """The newest committed batch, and the one that was planned after it, where there is one."""
+        batch, planned = self.committed, self.planned
+        is_between = planned is not None and (batch is None or planned > batch)
+        return batch, planned if is_between else None
+
+    @property
     def commits(self) -> list[int]:
         return logs.batches(self.root / "commits")
 

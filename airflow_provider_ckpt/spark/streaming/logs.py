@@ -13,9 +13,11 @@ from urllib.parse import unquote
 
 from airflow_provider_ckpt.protocol.codec import Fields, Json
 from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, UnknownVersion
+from airflow_provider_ckpt.protocol.paths import check_path
 
 _BATCH = re.compile(r"\d{1,18}")
 _ENTRY = re.compile(r"(\d{1,18})(\.compact)?")
+_COMPACTED_EVERY = 10  # batches, unless Spark was told otherwise
 _VERSION = re.compile(r"v\d+")
 
 
@@ -110,6 +112,22 @@ def split_compact(file: Path, upto: int) -> dict[str, bytes]:
     return {LogFile(batch=upto, is_compact=True).name: write_log(kept)}
 
 
+def settle(folder: Path) -> None:
+    """Tell Spark how often a log that was laid out is compacted.
+
+    Spark takes the distance of the two newest compacted files for it. From one alone it guesses, and may guess another
+    interval than the log was written with: beside 39.compact it takes 10, and misses 49.compact where there is 49. So
+    one without an entry, which nobody reads, is put before the compacted file.
+    """
+    there = entries(folder)
+    match [each.batch for each in there if each.is_compact]:
+        case [compacted]:
+            interval = _interval(compacted + 1, longer_than=max(each.batch for each in there) - compacted)
+            if interval is not None:
+                before = LogFile(batch=compacted - interval, is_compact=True)
+                (folder / before.name).write_bytes(write_log(()))
+
+
 def log_lines(file: Path) -> list[str]:
     """The entries of a source's or sink's log, one JSON document per line."""
     return read_versioned(file, known=("v1",))[1]
@@ -135,9 +153,15 @@ def is_file_entry(line: str) -> bool:
     return False
 
 
-def relative_path(file: Path, line: str, prefix: str) -> str:
-    """The path of an entry below a folder that is given as a URI; the whole path where it lies elsewhere."""
-    return unquote(path_of(file, line).removeprefix(prefix))
+def below(folder: Path, uri: str) -> str:
+    """The path below a folder of what a log names by its URI.
+
+    :raises Corrupt: when it lies elsewhere.
+    """
+    prefix = f"{folder.as_uri()}/"
+    if not uri.startswith(prefix):
+        raise Corrupt(f"The log of {folder} names {uri:.200}, which lies elsewhere.")
+    return check_path(unquote(uri.removeprefix(prefix)))
 
 
 def read_versioned(file: Path, known: Sequence[str]) -> tuple[str, list[str]]:
@@ -159,6 +183,19 @@ def read_text(file: Path) -> str:
         raise Vanished(f"{file} is gone") from error
     except UnicodeDecodeError as error:
         raise Corrupt(f"{file} is not text.") from error
+
+
+def _interval(entries_compacted: int, *, longer_than: int) -> int | None:
+    """One that fits the compacted entries and those since; near Spark's default, so that it is neither rare nor often.
+
+    None where only all of them fit: then nothing was compacted before, and Spark takes the interval it took then.
+    """
+    fitting = [
+        interval
+        for interval in range(max(longer_than + 1, 2), entries_compacted // 2 + 1)
+        if entries_compacted % interval == 0
+    ]
+    return next((each for each in fitting if each >= _COMPACTED_EVERY), fitting[-1] if fitting else None)
 
 
 def _batch_of(file: Path, line: str) -> int:

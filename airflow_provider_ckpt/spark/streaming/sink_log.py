@@ -54,6 +54,14 @@ class SinkLog:
                 found.setdefault(logs.path_of(self._folder / file.name, line), file.batch)
         return found
 
+    def data(self, uri: str) -> Piece:
+        """A published file.
+
+        :raises Corrupt: when it lies elsewhere.
+        """
+        name = logs.below(self.output, uri)
+        return Piece(name=name, source=self.output / name)
+
     def _before(self, first: int) -> list[logs.LogFile]:
         """The files since the compaction before: they tell apart what the newest one has put together."""
         older = sorted((each for each in logs.entries(self._folder) if each.batch < first), key=lambda each: each.batch)

@@ -7,3 +7,4 @@ from tests.bench.spark.launching import launch
 THROUGHPUT = partial(launch, "throughput")
 COPIES = partial(launch, "copies")
 PARTITIONS = partial(launch, "partitions")
+SINKS = partial(launch, "sinks")

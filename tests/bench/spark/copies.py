@@ -5,10 +5,10 @@ a time, and each is a batch. While measured, the query is idle. What is measured
 
 - *first*: a checkpoint that knows of no earlier one: everything is stored;
 - *next*: a checkpoint after 0.1 % of the keys have changed;
-- against `cp -r` of the location, which is not flushed to the disk as ours is; on S3 against boto3's `upload_file` of
-  every file of the location, by as many threads as Spark runs tasks at once. All from warm caches. A location has more
-  bytes than its newest batch needs (Spark keeps old versions), up to three times as many: both are therefore also set
-  against a copy of just the files that the checkpoint names, measured right after.
+- against `cp -r` of the location, which is not flushed to the disk as ours is (one line shows it flushed); on S3
+  against boto3's `upload_file` of every file of the location, by as many threads as Spark runs tasks at once. All from
+  warm caches. A location has more bytes than its newest batch needs (Spark keeps old versions), up to three times as
+  many: both are therefore also set against a copy of just the files that the checkpoint names, measured right after.
 - *restore*: a new attempt's folder from the manifest, against `cp -r` (S3: `get_object`) of exactly the same files to a
   new place; cold caches where the system lets us. On S3 the server shares our caches and cores. Verifying, which reads
   and hashes every byte, is shown by itself.
@@ -150,6 +150,14 @@ class Subject:
         flush()
         return seconds
 
+    def copy_and_flush(self) -> Seconds:
+        target = self.stage.folder / "copy"
+        flush()
+        seconds = copy_folder(self.location, target) + timed(flush)
+        remove(target)
+        flush()
+        return seconds
+
     @property
     def url(self) -> str:
         return self.stage.storages[self.storage]
@@ -233,6 +241,8 @@ def _checkpoints(subject: Subject, turns: int) -> None:
     pairs = in_turns(next_, subject.copy, turns)
     _report_copies(subject, "next", pairs, taken[-turns:], written[-turns:], Goal(most=0.1))
     _report_same_bytes(subject, "next", pairs, taken[-1])
+    if not subject.is_s3:
+        _report_flushed(subject, pairs, taken[-1])
 
 
 def _report_copies(
@@ -270,6 +280,19 @@ def _report_same_bytes(subject: Subject, name: str, pairs: Pairs, taken: Taken) 
         )
     )
     remove(folder)
+
+
+def _report_flushed(subject: Subject, pairs: Pairs, taken: Taken) -> None:
+    """A copy that would survive a loss of power, as a completed checkpoint does."""
+    ours, theirs = median_of(pairs.ours), median_of([subject.copy_and_flush() for _ in pairs.ours])
+    subject.stage.report(
+        Line(
+            what=f"next checkpoint of {megabytes(taken.full_bytes)}, {subject.storage}",
+            ours=show(ours),
+            against=f"cp -r of the location, flushed to the disk as ours is, {show(theirs)}",
+            ratio=ours / theirs,
+        )
+    )
 
 
 def _upload_all(url: str, folder: Path, prefix: str) -> None:

@@ -5,10 +5,10 @@ import os
 import sys
 import traceback
 
-from tests.bench.spark import copies, partitions, throughput
+from tests.bench.spark import copies, partitions, sinks, throughput
 from tests.bench.spark.stage import Stage, open_stage
 
-SECTIONS = {"throughput": throughput.run, "copies": copies.run, "partitions": partitions.run}
+SECTIONS = {"throughput": throughput.run, "copies": copies.run, "partitions": partitions.run, "sinks": sinks.run}
 
 
 def main(section: str, given: str) -> None:

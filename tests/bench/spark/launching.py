@@ -29,6 +29,11 @@ CONF = {
 }
 
 
+PACKAGES = {  # that Spark fetches for a section: PostgreSQL's JDBC driver, and sockets of a file system for it
+    "sinks": "org.postgresql:postgresql:42.7.7,com.kohlschutter.junixsocket:junixsocket-core:2.10.1",
+}
+
+
 def launch(section: str, servers: Servers, sizes: Sizes, say: Say) -> list[Line]:
     """Run one section in a driver; its lines come back."""
     database = servers.fresh("SQLite")
@@ -39,13 +44,15 @@ def launch(section: str, servers: Servers, sizes: Sizes, say: Say) -> list[Line]
             "storages": {"local disk": str(database.folder / "storage"), "S3": s3_url},
             "sizes": dataclasses.asdict(sizes),
         }
+        os.environ["BENCH_POSTGRES"] = servers.fresh("PostgreSQL").url.replace("+psycopg", "")
         with _driver(section, given, database.folder / "driver.log") as driver:
             return list(_listen(driver, say, database.folder / "driver.log"))
 
 
 @contextmanager
 def _driver(section: str, given: dict[str, object], log: Path) -> Iterator["subprocess.Popen[str]"]:
-    options = " ".join(f"--conf {key}={value}" for key, value in CONF.items())
+    conf = CONF | ({"spark.jars.packages": PACKAGES[section]} if section in PACKAGES else {})
+    options = " ".join(f"--conf {key}={value}" for key, value in conf.items())
     environment = {
         **os.environ,
         **CREDENTIALS,

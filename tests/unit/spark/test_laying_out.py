@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.cut import Graph, Query
-from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.protocol.errors import Corrupt, Refused
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.laying_out import find_tip_damage, lay_out_output, lay_out_tip, tip_output
 from airflow_provider_ckpt.spark.streaming import logs
@@ -67,6 +67,7 @@ def test_a_tip_has_the_batch_that_was_planned_and_paths_of_the_new_folder(dead: 
     [
         ("queries/totals/state/0/1/2.delta", "is gone"),
         ("queries/totals/offsets/0", "is gone"),
+        ("channels/ab/part-1", "is gone"),  # it may be in flight
         ("queries/clean/commits/2", None),  # then batch 2 is the one in the middle
     ],
 )
@@ -93,3 +94,23 @@ def test_an_output_is_taken_over_up_to_the_log_and_one_that_lost_a_file_is_refus
     (old / "part-0").unlink()
     with pytest.raises(Refused, match="part-0 is gone, and its log says that it was published"):
         lay_out_output(old, other, log)
+
+
+def test_a_folder_of_a_partition_is_written_in_the_log_as_a_uri(tmp_path: Path) -> None:
+    old, new = tmp_path / "attempt-1", tmp_path / "attempt-2"
+    (old / FOLDER).mkdir(parents=True)
+    (old / "k=a b").mkdir()
+    (old / "k=a b" / "part-0").write_text("rows")
+    line = text_of({"path": f"{old.as_uri()}/k=a%20b/part-0", "size": 4, "action": "add"})
+    (old / FOLDER / "0").write_text(log_of([line]))
+    lay_out_output(old, new, tip_output(old))
+    assert (new / "k=a b" / "part-0").read_text() == "rows"
+    assert SinkLog(new).data(next(iter(SinkLog(new).published(0)))).source.exists()
+
+
+@pytest.mark.parametrize("uri", ["file:///etc/passwd", "{old}/../secret", "s3://bucket/part-0"])
+def test_a_log_that_names_what_lies_elsewhere_is_corrupt(tmp_path: Path, uri: str) -> None:
+    old = tmp_path / "attempt-1"
+    line = text_of({"path": uri.replace("{old}", old.as_uri()), "size": 4, "action": "add"})
+    with pytest.raises(Corrupt):
+        lay_out_output(old, tmp_path / "attempt-2", [("0", log_of([line]).encode())])

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_ckpt.protocol.errors import Corrupt, UnknownVersion
@@ -308,21 +308,56 @@ def test_spark_finds_a_log_that_was_made_up_whatever_its_compaction_interval_is_
     newer.unlink()
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    set_to=st.integers(1, 30),
+    lives=st.lists(st.tuples(st.integers(0, 70), st.booleans()), min_size=1, max_size=5),
+)
+@example(set_to=10, lives=[(25, True), (20, True), (10, True)])
+@example(set_to=4, lives=[(8, True), (16, True), (5, True)])
+def test_spark_goes_on_with_a_log_that_was_laid_out_again_and_again(
+    tmp_path_factory: pytest.TempPathFactory, set_to: int, lives: list[tuple[int, bool]]
+) -> None:
+    """Whatever the interval is set to, and whether or not Spark has removed what it had compacted."""
+    location = LocationOnDisk(tmp_path_factory.mktemp("settled"))
+    folder = location.root / "sources/0"
+    written = 0
+    for more, is_tidy in lives:
+        interval = _interval_that_spark_takes([each.name for each in logs.entries(folder)], set_to)
+        for entry in range(written, written + more + 1):
+            if (entry + 1) % interval == 0:
+                location.compact(entry, {each: [f"{each}.json"] for each in range(entry + 1)})
+            else:
+                location.see(entry, [f"{entry}.json"])
+        written += more + 1
+        kept = logs.log_files(folder, written - 1)
+        for each in logs.entries(folder):
+            if is_tidy and each not in kept:
+                (folder / each.name).unlink()
+        logs.settle(folder)
+        names = _names_that_spark_reads([each.name for each in logs.entries(folder)], set_to)
+        found = [line for name in names for line in logs.log_lines(folder / name)]
+        assert found == [seen(f"{entry}.json", entry) for entry in range(written)]
+
+
 def _names_that_spark_reads(there: list[str], set_to: int) -> list[str]:
     """The files that Spark's CompactibleFileStreamLog opens in order to read a whole log."""
-    compacted = sorted(
-        (int(name.removesuffix(".compact")) for name in there if name.endswith(".compact")), reverse=True
-    )
     newest = max(int(name.removesuffix(".compact")) for name in there)
-    match compacted:
-        case []:
-            interval = set_to
-        case [only]:
-            interval = _derived_interval(set_to, only)
-        case [last, before, *_]:
-            interval = last - before
+    interval = _interval_that_spark_takes(there, set_to)
     first = max(0, (newest + 1) // interval * interval - 1)
     return [f"{n}.compact" if (n + 1) % interval == 0 else str(n) for n in range(first, newest + 1)]
+
+
+def _interval_that_spark_takes(there: list[str], set_to: int) -> int:
+    compacted = sorted(int(name.removesuffix(".compact")) for name in there if name.endswith(".compact"))
+    match compacted:
+        case []:
+            return set_to
+        case [only]:
+            return _derived_interval(set_to, only)
+        case [*_, before, last]:
+            return last - before
+    raise AssertionError
 
 
 def _derived_interval(set_to: int, compacted: int) -> int:

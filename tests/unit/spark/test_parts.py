@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_ckpt.metastore import Beat
+from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.errors import Misused, Unreachable
 from airflow_provider_ckpt.protocol.records import DesiredState, FileRef, Ref
+from airflow_provider_ckpt.spark.agent import _refuse_distant_sqlite as refuse_distant_sqlite
 from airflow_provider_ckpt.spark.conf import METASTORE, read_conf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output, check_plain
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Holder, Known, identify
-from airflow_provider_ckpt.spark.persisting import Order, patiently
+from airflow_provider_ckpt.spark.jobs import divide
+from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, patiently
+from airflow_provider_ckpt.spark.plan import find_difference
 from airflow_provider_ckpt.spark.relocating import has_paths, relocate
 from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage
 from airflow_provider_ckpt.spark.streaming.location import Piece
@@ -116,6 +120,32 @@ def test_only_whole_folder_names_are_replaced() -> None:
     data = b'{"path":"file:///w/orders/1/c/x"}\n{"path":"file:/w/orders/12/c/x"}'
     moved = relocate(data, [(Path("/w/orders/1"), Path("/n/2"))])
     assert moved == b'{"path":"file:///n/2/c/x"}\n{"path":"file:/w/orders/12/c/x"}'
+
+
+# a changed query
+
+
+def test_another_state_store_is_named_with_both_sides_and_a_stateless_query_may_have_any() -> None:
+    was: dict[str, Json] = {
+        "sources": ["json"],
+        "operators": ["Aggregate"],
+        "provider": "RocksDBStateStoreProvider",
+        "partitions": 4,
+    }
+    now: dict[str, Json] = {**was, "provider": "HDFSBackedStateStoreProvider"}
+    said = find_difference("totals", was, now) or ""
+    assert "RocksDBStateStoreProvider" in said
+    assert "HDFSBackedStateStoreProvider" in said
+    assert find_difference("totals", was, was) is None
+    assert find_difference("copy", {**was, "provider": None, "partitions": None}, now) is None
+
+
+def test_a_sqlite_file_is_refused_where_executors_may_be_on_other_hosts(tmp_path: Path) -> None:
+    conf = read_conf({"spark.ckpt.pipeline": "orders", METASTORE: f"sqlite:///{tmp_path}/m.db"}.get)
+    for master in ("local", "local[4]", "local-cluster[2,1,1024]"):
+        refuse_distant_sqlite(master, conf)
+    with pytest.raises(Misused, match="Use PostgreSQL"):
+        refuse_distant_sqlite("spark://host:7077", conf)
 
 
 # holding
@@ -254,3 +284,21 @@ def test_the_heart_looks_often_beats_seldom_and_says_once_when_it_was_silent_too
     time.sleep(0.3)
     heart.stop()
     assert store.attempts.beats > before
+
+
+def _share(name: str, *sizes: int) -> Share:
+    files = tuple(NewFile(name=f"{name}/{number}", source="/x", size=size) for number, size in enumerate(sizes))
+    return Share(participant=name, stored=(), new=files, positions={}, timings={})
+
+
+def test_a_small_checkpoint_is_one_task_and_a_large_one_is_divided_about_equally() -> None:
+    small = [_share(f"p{number}", 1000) for number in range(8)]
+    assert [len(group) for group in divide(small, 4)] == [8]
+    large = [_share(f"p{number}", (number + 1) * 50_000_000) for number in range(8)]
+    groups = divide(large, 4)
+    assert sorted(share.participant for group in groups for share in group) == [f"p{number}" for number in range(8)]
+    weights = [sum(share.weight for share in group) for group in groups]
+    assert len(weights) == 4
+    assert max(weights) < 2 * min(weights)
+    assert len(divide(large, 2)) == 2
+    assert divide([], 4) == [[]]

@@ -1,0 +1,1 @@
+"""Hooks: how Airflow reaches the metastore and the storage."""

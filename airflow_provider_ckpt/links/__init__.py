@@ -1,0 +1,1 @@
+"""Links from tasks to what they are about."""

@@ -1,0 +1,1 @@
+"""Notifiers: what people hear."""

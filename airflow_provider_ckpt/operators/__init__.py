@@ -1,0 +1,1 @@
+"""Operators: what a Dag does with checkpoints."""

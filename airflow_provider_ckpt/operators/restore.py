@@ -1,0 +1,189 @@
+"""Bringing a pipeline back: decide, ask a person where something would be lost or doubled, plan, start."""
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_ckpt.links.run import RunLink
+from airflow_provider_ckpt.operators.base import WAITING, CkptOperator, given, hook_of, start_dag
+from airflow_provider_ckpt.protocol.metrics import of_restored
+from airflow_provider_ckpt.protocol.recovery import Choice, Policy
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+    from airflow_provider_ckpt.coordinator.context import Context
+    from airflow_provider_ckpt.coordinator.restore import RestoreOptions
+
+
+class RestoringOperator(CkptOperator):
+    """What deciding about a restore and doing it have in common: where to, and what may be done without asking.
+
+    :param to: a checkpoint's id or a savepoint's name; None: the best rung of the ladder. (templated)
+    :param as_of: the newest checkpoint that was triggered by this time. (templated)
+    :param accept_duplicates: sinks that may see rows twice, by name. (templated)
+    :param allow_fallback: go past corrupt checkpoints to an older one.
+    :param allow_fresh_start: start from nothing when nothing usable is there.
+    """
+
+    template_fields: Sequence[str] = (*CkptOperator.template_fields, "to", "as_of", "accept_duplicates")
+
+    def __init__(
+        self,
+        *,
+        to: Any = None,
+        as_of: Any = None,
+        accept_duplicates: Any = None,
+        allow_fallback: bool = True,
+        allow_fresh_start: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.to = to
+        self.as_of = as_of
+        self.accept_duplicates = accept_duplicates
+        self.allow_fallback = allow_fallback
+        self.allow_fresh_start = allow_fresh_start
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a person has named where to start from."""
+        return given(self.to) is not None or given(self.as_of) is not None
+
+    def options(self, ckpt: "Context") -> "RestoreOptions":
+        """A person who names a target means it: whatever runs is fenced."""
+        from airflow_provider_ckpt.coordinator.restore import RestoreOptions
+        from airflow_provider_ckpt.coordinator.targets import target_of
+        from airflow_provider_ckpt.spark.sinks.opening import reach_sinks
+        from airflow_provider_ckpt.spark.tips import tip_checker
+
+        work = hook_of(self.ckpt_conn_id).access().places.work
+        return RestoreOptions(
+            target=target_of(self.pipeline, to=given(self.to), as_of=given(self.as_of)),
+            policy=Policy(
+                allow_fallback=self.allow_fallback,
+                allow_fresh_start=self.allow_fresh_start,
+                accept_duplicates=frozenset(_names(self.accept_duplicates)),
+            ),
+            committers=reach_sinks(ckpt, self.pipeline),
+            is_tip_intact=tip_checker(ckpt, work),
+            take_over=self.is_chosen,
+        )
+
+
+class DecideRestoreOperator(RestoringOperator):
+    """Reads the store and decides whether the pipeline is to be restored now; everything after it is skipped if not.
+
+    It does nothing when the current attempt is alive, was stopped or has finished, or when somebody else restores.
+    After a failure the pipeline's restart strategy says when: until then the task waits in the triggerer, and decides
+    again. Where the strategy gives up, the task fails, loudly. Where a person has named a target, that is decided.
+
+    :return: what would be restored, and its price.
+    """
+
+    def execute(self, context: "TaskContext", event: Any = None) -> dict[str, Any]:
+        with self.opened(context) as ckpt:
+            if not self.is_chosen:
+                self._diagnose(ckpt)
+            return self._plan(ckpt)
+
+    def _diagnose(self, ckpt: "Context") -> None:
+        from airflow_provider_ckpt.coordinator.diagnosis import Need, diagnose
+
+        found = diagnose(ckpt, self.pipeline, jitter=random.random())  # noqa: S311 - it spreads restarts, no more
+        if found.need is Need.NOTHING:
+            raise AirflowSkipException(f"{self.pipeline} needs no restore: {found.why}")
+        if found.need is Need.PERSON:
+            raise AirflowFailException(f"{self.pipeline} is given up: {found.why}")
+        self.log.info("%s is to be restored: %s", self.pipeline, found.why)
+        if found.after > timedelta(0):
+            self.log.info("Its restart strategy waits for %s.", found.after)
+            self.defer(trigger=TimeDeltaTrigger(found.after), method_name="execute")
+
+    def _plan(self, ckpt: "Context") -> dict[str, Any]:
+        from airflow_provider_ckpt.coordinator.restore import plan_restore
+
+        choice = plan_restore(ckpt, self.pipeline, self.options(ckpt))
+        self.log.info("%s would start from %s.", self.pipeline, _describe(choice))
+        price = choice.price
+        return {
+            "start": _describe(choice),
+            "is_lossy": bool(price.duplicated or price.rolled_back or price.passed_over),
+        }
+
+
+class ApproveRestoreOperator(ApprovalOperator):
+    """Asks a person, in Airflow's UI, where a restore would lose or double something; else it goes on at once.
+
+    :param plan: what `DecideRestoreOperator` returned. (templated)
+    :param approve_restore: `never`, `on_loss` or `always`.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "plan")
+
+    def __init__(self, *, pipeline: str, plan: Any, approve_restore: str = "on_loss", **kwargs: Any) -> None:
+        super().__init__(subject=f"Restore {pipeline}?", **kwargs)
+        self.plan = plan
+        self.approve_restore = approve_restore
+
+    def execute(self, context: "TaskContext") -> Any:
+        if self.approve_restore == "always" or (self.approve_restore == "on_loss" and self.plan["is_lossy"]):
+            self.body = f"It would start from {self.plan['start']}."
+            return super().execute(context)
+        self.log.info("Nobody needs to be asked: it starts from %s.", self.plan["start"])
+        return None
+
+
+class RestoreCheckpointOperator(RestoringOperator):
+    """Fences whatever still runs, finishes an open commit, chooses where to start, verifies it, and plans the attempt.
+
+    :return: the planned attempt's number.
+    """
+
+    def execute(self, context: "TaskContext") -> int:
+        from airflow_provider_ckpt.coordinator.restore import restore
+        from airflow_provider_ckpt.hooks.stats import emit
+
+        with self.opened(context) as ckpt:
+            restored = restore(ckpt, self.pipeline, self.options(ckpt), on_wait=partial(self.log.info, WAITING))
+        emit(of_restored(self.pipeline, restored.choice.rung))
+        number = restored.attempt.number
+        self.log.info("Attempt %d of %s starts from %s.", number, self.pipeline, _describe(restored.choice))
+        return number
+
+
+class StartRunOperator(BaseOperator):
+    """Starts the Dag that runs the pipeline, for a planned attempt; the run exists already after a retry: fine.
+
+    :param run_dag_id: the Dag with the `CheckpointedSparkSubmitOperator`. (templated)
+    :param attempt: the attempt's number. (templated)
+    """
+
+    template_fields: Sequence[str] = ("run_dag_id", "attempt")
+    operator_extra_links = (RunLink(),)
+
+    def __init__(self, *, run_dag_id: str, attempt: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run_dag_id = run_dag_id
+        self.attempt = attempt
+
+    def execute(self, context: "TaskContext") -> None:
+        start_dag(self.run_dag_id, f"attempt-{self.attempt}", conf={"attempt": int(self.attempt)})
+
+
+def _describe(choice: Choice) -> str:
+    where = f"the {choice.rung}" if choice.checkpoint is None else str(choice.checkpoint.ref)
+    return f"{where} ({choice.price})"
+
+
+def _names(value: Sequence[str] | str | None) -> list[str]:
+    """Names as a list, or as a person writes them into a run's configuration: with commas."""
+    names = value.split(",") if isinstance(value, str) else (value or ())
+    return [name.strip() for name in names if given(name) is not None]

@@ -1,0 +1,1 @@
+"""Sensors: what a Dag waits for."""

@@ -1,0 +1,118 @@
+"""Plain files: Parquet, JSON or CSV in a folder.
+
+Every file appears whole, once, and never before its checkpoint is decided. A checkpoint with several files appears file
+by file: a reader that looks in between sees some of them. Whoever needs all or nothing reads the files that the markers
+in `.ckpt/<pipeline>/<query>/sink/committed` name, or takes a table format.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_ckpt.protocol.codec import JsonObject, canonical, parse
+from airflow_provider_ckpt.protocol.recovery import SinkMarker
+from airflow_provider_ckpt.spark.sinks.base import (
+    Leftover,
+    Name,
+    Publication,
+    Published,
+    Sink,
+    Slot,
+    Staged,
+    refuse_older,
+)
+from airflow_provider_ckpt.spark.sinks.landing import read_batches
+from airflow_provider_ckpt.spark.sinks.landings import open_landing
+from airflow_provider_ckpt.spark.sinks.writing import Format
+from airflow_provider_ckpt.storage.opening import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class FilesSink(Sink):
+    """Writes files into a folder, or below a prefix on S3.
+
+    ::
+
+        ckpt.start("orders", orders.writeStream, sink=FilesSink("/data/orders"))
+
+    A restore behind what is published is refused: files may have been read and moved away.
+
+    :param path: an absolute path that driver and executors share, or `s3://bucket/prefix?…`.
+    :param format: parquet, json or csv.
+    :param partition_by: columns that become folders, as Hive names them.
+    :param options: for Spark's writer.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        format: str = "parquet",  # noqa: A002 - as Spark's writers call it
+        partition_by: Iterable[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._path = path
+        self._format = Format(name=format, partition_by=tuple(partition_by), options=dict(options or {}))
+        self._landing = open_landing(path)
+        self._notes = open_storage(path)
+
+    def stage(self, rows: "DataFrame", slot: Slot) -> Staged:
+        return self._landing.stage(rows, slot, self._format)
+
+    def commit(self, publication: Publication) -> Published:
+        name, ref = publication.name, publication.ref
+        newest = self.marker(name).committed or 0
+        if newest < ref.id:
+            refuse_older(name, publication.attempt, self._newest_attempt(name))
+            self._publish(publication)
+        counts = parse(f"the marker of {ref}", self._notes.read(self._marker(name, max(newest, ref.id))))
+        return Published(
+            rows=counts.whole("rows"),
+            bytes=counts.whole("bytes"),
+            files=len(counts.sequence("files")),
+            version=f"checkpoint {max(newest, ref.id)}",
+        )
+
+    def recover(self, name: Name, attempt: int) -> SinkMarker:
+        refuse_older(name, attempt, self._newest_attempt(name))
+        self._notes.create(f"{_home(name)}/attempts/{attempt}", canonical({"attempt": attempt}))
+        return self.marker(name)
+
+    def marker(self, name: Name) -> SinkMarker:
+        return SinkMarker(committed=max(self._numbers(f"{_home(name)}/committed/"), default=None))
+
+    def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
+        self._landing.discard(name, attempt, keep)
+
+    def leftovers(self, name: Name) -> Iterable[Leftover]:
+        return self._landing.leftovers(name)
+
+    def describe(self) -> JsonObject:
+        return {"kind": "files", "path": self._path, "format": self._format.name}
+
+    def _publish(self, publication: Publication) -> None:
+        """The files first, then the marker that names them: whoever dies in between is followed by a second try."""
+        batches = read_batches(publication.name, publication.staged)
+        self._landing.publish(publication.name, batches)
+        files = [file for batch in batches for file in batch.files]
+        document: JsonObject = {
+            "rows": sum(batch.rows for batch in batches),
+            "bytes": sum(file.size for file in files),
+            "files": [file.name for file in files],
+        }
+        self._notes.create(self._marker(publication.name, publication.ref.id), canonical(document))
+
+    def _newest_attempt(self, name: Name) -> int:
+        return max(self._numbers(f"{_home(name)}/attempts/"), default=0)
+
+    def _numbers(self, prefix: str) -> list[int]:
+        names = [file.path.rpartition("/")[2] for file in self._notes.list(prefix)]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _marker(self, name: Name, checkpoint: int) -> str:
+        return f"{_home(name)}/committed/{checkpoint}"
+
+
+def _home(name: Name) -> str:
+    return f".ckpt/{name.pipeline}/{name.sink}"

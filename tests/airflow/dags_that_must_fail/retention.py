@@ -1,0 +1,5 @@
+"""Must fail with: last"""
+
+from airflow_provider_ckpt import checkpoint_dags, every, keep  # noqa: F401
+
+checkpoint_dags("orders", application="a.py", retention=keep(last=0))

@@ -1,0 +1,41 @@
+"""Tries what is refused, one after the other, in one driver, and prints what it is told."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from airflow_provider_ckpt.protocol.errors import CkptError
+from airflow_provider_ckpt.spark import CheckpointAgent
+
+
+def main(source: str, out: str) -> None:
+    spark = SparkSession.builder.getOrCreate()
+    with CheckpointAgent.from_conf(spark) as ckpt:
+        rows = spark.readStream.schema("k int, v int").json(source)
+        rate = spark.readStream.format("rate").load().writeStream.format("console")
+        _try("continuous", lambda: ckpt.start("rate", rate.trigger(continuous="1 second")))
+        own = rows.writeStream.format("parquet").option("path", f"{out}/own")
+        _try("own path", lambda: ckpt.start("own", own, is_rewindable=True))
+        files = rows.writeStream.format("parquet")
+        _try("bad folder", lambda: ckpt.start("odd", files, output=f"{out}/a b"))
+        _try("two sinks", lambda: ckpt.start("two", files, writes="ab", output=f"{out}/x"))
+        Path(out, "taken", "attempt-1", "_spark_metadata").mkdir(parents=True)
+        _try("taken output", lambda: ckpt.start("taken", files, output=f"{out}/taken"))
+        _try("bad name", lambda: ckpt.start("../up", files))
+        ckpt.start("fine", rows.writeStream.format("noop"))
+        _try("same name", lambda: ckpt.start("fine", rows.writeStream.format("noop")))
+
+
+def _try(what: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except CkptError as error:
+        print(f"{what}: {type(error).__name__}: {error}", flush=True)
+    else:
+        print(f"{what}: nothing was said", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
