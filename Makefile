@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is `$(PYTHON) --version 2>&1`: Python 3.11 or newer is needed; say PYTHON=/path/to/python."; exit 1; }
 	@echo "Setting up $(VENV): about 200 packages are downloaded once (Spark is large: 500 MB)."
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) can not make virtual environments: install its venv package (python3-venv on Debian)."; exit 1; }
-	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[airflow,postgres,spark,delta,iceberg,dev]'
+	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[airflow,postgres,spark,delta,iceberg,hdfs,dev]'
 	@touch $@
 
 java:
@@ -37,8 +37,8 @@ test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9
 test-unit: setup ## the quick tests, under a minute
 	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
-test-browser: setup ## the page in a real Chromium, against a real Airflow
-	@CKPT_BROWSER=1 $(RUN)/python -m pytest tests/ui/test_browser.py $(ARGS)
+test-browser: setup java ## the page in a real Chromium, against a real Airflow
+	@CKPT_BROWSER=1 $(RUN)/python -m pytest tests/ui/test_browser.py tests/ui/test_browser_spark.py $(ARGS)
 
 bench: setup java ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)
@@ -57,7 +57,7 @@ fmt: setup ## put the code into shape
 
 constraints: ## resolve the newest versions anew and pin them in constraints.txt
 	@rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
-	@.constraints-venv/bin/python -m pip install --quiet '.[airflow,postgres,spark,delta,iceberg,dev]'
+	@.constraints-venv/bin/python -m pip install --quiet '.[airflow,postgres,spark,delta,iceberg,hdfs,dev]'
 	@{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/python -m pip freeze --exclude airflow-provider-ckpt; } > constraints.new
 	@mv constraints.new constraints.txt && rm -rf .constraints-venv && git diff --stat constraints.txt
 

@@ -8,7 +8,8 @@ time finds its files there already, and its acknowledgements are duplicates: bot
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -73,16 +74,24 @@ def persist(order: Order, shares: Iterable[Share]) -> Iterator[str]:
     :raises NotFound: when a file is gone: it was not held, and Spark's maintenance took it away.
     """
     store, storage = _store(order.metastore_url), _storage(order.storage_url)
-    ready: list[Ack] = []
-    flushed = time.monotonic()
+    told: set[str] = set()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ckpt") as pool:
-        for done in as_completed([pool.submit(_make_durable, order, storage, share) for share in shares]):
-            ready.append(done.result())
-            if time.monotonic() - flushed > _FLUSH_EVERY:
-                yield from _acknowledge(order, store, ready)
-                ready, flushed = [], time.monotonic()
-    if ready:
-        yield from _acknowledge(order, store, ready)
+        working = {pool.submit(_make_durable, order, storage, share): share.participant for share in shares}
+        while working:
+            done, _ = wait(working, _FLUSH_EVERY, FIRST_EXCEPTION)
+            if done:
+                yield from _acknowledge(order, store, [each.result() for each in done])
+            working = {each: name for each, name in working.items() if each not in done}
+            late = {name for each, name in working.items() if each.running()} - told
+            if late:
+                _tell(order, store, sorted(late))
+                told |= late
+
+
+def _tell(order: Order, store: Metastore, late: list[str]) -> None:
+    """Who takes longer than a moment is seen, with its host, while it works; that nobody hears of it harms nothing."""
+    with suppress(TryAgain, OutcomeUnknown):
+        store.acks.report_stage(order.ref, order.attempt, late, "copying", host=platform.node())
 
 
 def _make_durable(order: Order, storage: Storage, share: Share) -> Ack:

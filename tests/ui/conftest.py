@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from playwright.sync_api import Browser
 
 from airflow_provider_ckpt.ui import opened
 from airflow_provider_ckpt.ui.app import make_app
@@ -16,6 +17,7 @@ from tests.ui import scene
 from tests.ui.client import Client, program
 from tests.ui.people import ADA
 from tests.ui.scene import Past
+from tests.ui.stage import browser
 from tests.ui.tables import make_tables
 
 
@@ -50,6 +52,12 @@ def past(store_url: str, tmp_path: Path) -> Iterator[Past]:
     past = scene.beginning(store_url, tmp_path / "storage")
     yield past
     past.close()
+
+
+@pytest.fixture
+def chromium() -> Iterator[Browser]:
+    with browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture

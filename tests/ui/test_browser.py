@@ -1,4 +1,4 @@
-"""A person at a real browser, a real Airflow and a pipeline that runs: from the nav entry to the restored attempt.
+"""A person at a real browser, a real Airflow and a pipeline with a past: from the nav entry to the restored attempt.
 
 With CKPT_SCREENSHOTS=1 the pictures of the documents are made anew, else they go to a temporary folder.
 """
@@ -10,29 +10,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Frame, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from airflow_provider_ckpt.testing.airflow import until
 from tests.airflow.stage import DAGS
 from tests.ui import scene
+from tests.ui.browsing import NEEDS_A_BROWSER, go, new_page, take_a_checkpoint, take_a_savepoint_and_pin_it
 from tests.ui.running import Running
-from tests.ui.stage import SUB_PATH, OpenHouse, browser, find_chromium, inside, log_in
+from tests.ui.stage import SUB_PATH, OpenHouse, inside, log_in
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("CKPT_BROWSER") != "1",
-        reason="asked for by `make test-browser`: beside Spark it is too slow",
-    ),
-    pytest.mark.skipif(
-        find_chromium() is None,
-        reason="no Chromium: install Debian's package `chromium`, or name a browser in CHROMIUM",
-    ),
-]
-PATIENCE = 60_000  # milliseconds
+pytestmark = NEEDS_A_BROWSER
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SHOWN = ("late-light.png", "late-dark.png", "overview-light.png", "orders-trends-dark.png", "orders-attempts-light.png")
-WINDOW = {"width": 1360, "height": 900}
 BUTTONS = ("Take a checkpoint", "Savepoint …", "Pin …", "Restore to here …", "Abort …", "Lift …")
 
 
@@ -55,29 +44,22 @@ def pictures(tmp_path: Path) -> Iterator[Path]:
             shutil.copy(folder / name, IMAGES)
 
 
-@pytest.fixture
-def chromium() -> Iterator[Browser]:
-    with browser() as chromium:
-        yield chromium
-
-
 def test_a_person_finds_who_is_late_takes_a_savepoint_and_restores(
     airflow: OpenHouse, chromium: Browser, pictures: Path
 ) -> None:
     past = scene.orders(airflow.metastore_url, airflow.folder / "storage")
     scene.payments(airflow.metastore_url, airflow.folder / "storage").close()
     with closing(airflow.store), closing(past.store), Running(past) as running, airflow:
-        expect.set_options(timeout=PATIENCE)
-        page = chromium.new_context(viewport=WINDOW).new_page()  # type: ignore[arg-type]
+        page = new_page(chromium)
         log_in(page, airflow, "ada")
         _finds_who_is_late(page, running, pictures)
-        _takes_a_savepoint_and_pins_it(page, airflow)
+        take_a_savepoint_and_pin_it(page, airflow)
         _reads_a_blame_report(page, airflow, pictures)
         _works_by_keyboard(page, airflow)
         _restores(page, airflow)
         _looks_at_everything(page, airflow, pictures)
         _tabs_open_at_the_right_place(page, airflow)
-        _a_viewer_can_only_look(chromium.new_context(viewport=WINDOW).new_page(), airflow)  # type: ignore[arg-type]
+        _a_viewer_can_only_look(new_page(chromium), airflow)
 
 
 def _finds_who_is_late(page: Page, running: Running, pictures: Path) -> None:
@@ -87,10 +69,7 @@ def _finds_who_is_late(page: Page, running: Running, pictures: Path) -> None:
     frame.get_by_role("link", name="orders", exact=True).first.click()
     expect(frame.get_by_text("If it failed now")).to_be_visible()
     shoot(page, pictures / "overview")
-    frame.get_by_role("button", name="Take a checkpoint").click()
-    frame.get_by_label("Reason").fill("to see who is late")
-    frame.get_by_role("button", name="Take it").click()
-    frame.get_by_role("link", name="Watch it").click()
+    take_a_checkpoint(frame, "to see who is late")
     late = frame.get_by_label("Who is late")
     expect(late.get_by_role("heading")).to_have_text("Waiting for 1")
     expect(late).to_contain_text(f"{scene.LATE} on executor-4: copying for")
@@ -102,21 +81,6 @@ def _finds_who_is_late(page: Page, running: Running, pictures: Path) -> None:
     shoot(page, pictures / "late")
     running.let_go()
     expect(frame.locator("h1 + .badges")).to_contain_text("Completed")
-
-
-def _takes_a_savepoint_and_pins_it(page: Page, airflow: OpenHouse) -> None:
-    frame = go(page, airflow, "orders")
-    frame.get_by_role("button", name="Savepoint …").click()
-    frame.get_by_label("Name").fill("before-release")
-    frame.get_by_role("button", name="Take the savepoint").click()
-    frame.get_by_role("link", name="Watch it").click()
-    expect(frame.get_by_role("heading", name="Savepoint before-release")).to_be_visible()
-    frame.get_by_role("button", name="Pin …").click()
-    frame.get_by_label("Reason").fill("the release is on Monday")
-    frame.get_by_role("button", name="Pin it").click()
-    expect(frame.get_by_text("ada: the release is on Monday")).to_be_visible()
-    pins = {pin.ref.id: (pin.owner, pin.reason) for pin in airflow.store.pins.of("orders")}
-    assert pins[max(pins)] == ("ada", "the release is on Monday")
 
 
 def _reads_a_blame_report(page: Page, airflow: OpenHouse, pictures: Path) -> None:
@@ -230,15 +194,6 @@ def _a_viewer_can_only_look(page: Page, airflow: OpenHouse) -> None:
         }).then((answer) => answer.status)"""
     )
     assert status == 403
-
-
-def go(page: Page, airflow: OpenHouse, place: str) -> Frame:
-    """As somebody who was sent the address."""
-    page.goto("about:blank")
-    page.goto(f"{airflow.url}/plugin/checkpoints{SUB_PATH}/ckpt/#/{place}")
-    frame = inside(page)
-    expect(frame.locator("main")).not_to_be_empty()
-    return frame
 
 
 def open_tab(page: Page) -> None:

@@ -1,8 +1,9 @@
 """A storage that a test can make slow or unreliable while drivers run; Python imports this by itself at its start.
 
 The stage puts this folder on the path of a driver and of its Python workers. The file that HOSTILE names says what
-befalls every call of a local storage: `slow 0.5` (seconds), `every 3` (fails), both, or nothing. Calls are counted over
-all processes by the size of a second file; a third one names the process that waits for a slow storage.
+befalls every call of a local storage: `slow 0.5` (seconds), `every 3` (fails), both, or nothing; `hold totals` lets
+calls for paths that contain that word wait for as long as it says so. Calls are counted over all processes by the size
+of a second file; a third one names the process that waits for a slow storage.
 """
 
 import os
@@ -23,16 +24,23 @@ _CALLS = ("create", "read", "open", "put_file", "fetch", "copy", "stat")
 def _hostile(call: Callable[_Parameters, _Result], orders: Path) -> Callable[_Parameters, _Result]:
     @wraps(call)
     def suffer(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        words = orders.read_text().split() if orders.exists() else []
-        told = dict(zip(words[::2], map(float, words[1::2]), strict=True))
+        told = _told(orders)
+        while "hold" in told and any(told["hold"] in str(each) for each in args):
+            time.sleep(0.1)
+            told = _told(orders)
         if "slow" in told:
             orders.with_suffix(".caller").write_text(f"{os.getpid():>9}")
-            time.sleep(told["slow"])
-        if "every" in told and _count(orders.with_suffix(".calls")) % told["every"] == 0:
+            time.sleep(float(told["slow"]))
+        if "every" in told and _count(orders.with_suffix(".calls")) % int(told["every"]) == 0:
             raise Unreachable(f"The storage did not answer to {call.__name__}, as it was told.")
         return call(*args, **kwargs)
 
     return suffer
+
+
+def _told(orders: Path) -> dict[str, str]:
+    words = orders.read_text().split() if orders.exists() else []
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def _count(file: Path) -> int:
