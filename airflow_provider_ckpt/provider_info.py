@@ -54,6 +54,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "extra-links": [f"{_HERE}.links.run.RunLink", f"{_HERE}.links.page.PageLink"],
         "notifications": [
+            f"{_HERE}.notifications.webhook.PipelineNotifier",
             f"{_HERE}.notifications.webhook.CheckpointCompletedNotifier",
             f"{_HERE}.notifications.webhook.CheckpointFailedNotifier",
             f"{_HERE}.notifications.webhook.PipelineRestoredNotifier",

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
 _PATIENCE = 10.0  # seconds
+_WHATEVER_THERE_IS = "{{ alert | default(exception, true) | default(task.pipeline ~ ' runs again.', true) }}"
 
 
 class WebhookNotifier(BaseNotifier):
-    """Posts one JSON document: `event`, `pipeline`, `text`, and where it comes from.
+    """Posts one JSON document: `event`, `pipeline`, `text`, where it comes from; of an alert also `kind` and `state`.
 
     :param http_conn_id: a connection of type HTTP: host (a whole URL), and a bearer token as its password.
     :param pipeline: the pipeline's name. (templated)
@@ -44,16 +45,24 @@ class WebhookNotifier(BaseNotifier):
         connection = await BaseHook.aget_connection(self.http_conn_id)
         await asyncio.to_thread(_post, connection, self._document(context))
 
+    def event_of(self, context: "TaskContext") -> str:
+        return self.event
+
     def _document(self, context: "TaskContext") -> dict[str, Any]:
-        ti: Any = context.get("ti")
-        return {
-            "event": self.event,
-            "pipeline": self.pipeline,
-            "text": self.text,
-            "dag_id": None if ti is None else ti.dag_id,
-            "run_id": None if ti is None else ti.run_id,
-            "task_id": None if ti is None else ti.task_id,
-        }
+        told = {"event": self.event_of(context), "pipeline": self.pipeline, "text": self.text}
+        return {**told, **_place(context), **_alert(context)}
+
+
+class PipelineNotifier(WebhookNotifier):
+    """For `notify` of `checkpoint_dags`, which tells of three things: alerts, tasks that failed, and restores."""
+
+    def __init__(self, *, text: str = _WHATEVER_THERE_IS, **kwargs: Any) -> None:
+        super().__init__(text=text, **kwargs)
+
+    def event_of(self, context: "TaskContext") -> str:
+        if "alert" in context:
+            return PipelineAlertNotifier.event
+        return "task failed" if context.get("exception") else PipelineRestoredNotifier.event
 
 
 class CheckpointCompletedNotifier(WebhookNotifier):
@@ -99,6 +108,20 @@ class CheckpointLateNotifier(WebhookNotifier):
 
     def __init__(self, *, text: str = "A run of {{ dag_run.dag_id }} has not finished in time.", **kwargs: Any) -> None:
         super().__init__(text=text, **kwargs)
+
+
+def _place(context: "TaskContext") -> dict[str, Any]:
+    """A task; or, for a deadline, a run, of which Airflow says here what its API would."""
+    ti: Any = context.get("ti")
+    if ti is not None:
+        return {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id}
+    run: Any = context.get("dag_run") or {}
+    return {"dag_id": run.get("dag_id"), "run_id": run.get("dag_run_id"), "task_id": None}
+
+
+def _alert(context: "TaskContext") -> dict[str, str]:
+    alert: Any = context.get("alert")
+    return {} if alert is None else {"kind": alert.kind, "state": alert.state}
 
 
 def _post(connection: "Connection", document: dict[str, Any]) -> None:

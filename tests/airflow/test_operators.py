@@ -351,6 +351,7 @@ def test_any_notifier_tells_of_a_dag_that_is_paused_by_mistake(house: House, mon
     sentence = "it is meant to run, and orders__checkpoint is paused in Airflow"
     assert [each["text"] for each in webhook.documents] == [f"{NAME}: {sentence}", f"{NAME}, over: {sentence}"]
     assert [each["Subject"] for each in mailbox.mails] == [f"{NAME}: {sentence}", f"{NAME}, over: {sentence}"]
+    assert [(each["kind"], each["state"]) for each in webhook.documents] == [("paused", "new"), ("paused", "over")]
 
 
 def test_sensors_say_what_a_pipeline_lacks(house: House) -> None:

@@ -1,6 +1,7 @@
 """The operator that runs a pipeline, without Spark: what it plans, what it concludes, and what a kill means."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,16 +13,18 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.hooks import driver
 from airflow_provider_ckpt.hooks.ckpt import Access
 from airflow_provider_ckpt.hooks.driver import DriverHook
-from airflow_provider_ckpt.notifications.webhook import CheckpointFailedNotifier
+from airflow_provider_ckpt.notifications.webhook import CheckpointFailedNotifier, PipelineNotifier
 from airflow_provider_ckpt.operators.cleanup import CleanupCheckpointsOperator
 from airflow_provider_ckpt.operators.spark_submit import CheckpointedSparkSubmitOperator
 from airflow_provider_ckpt.operators.trigger import TriggerCheckpointOperator
+from airflow_provider_ckpt.protocol.alerts import Alert, AlertState
 from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.objectives import ProblemKind
 from airflow_provider_ckpt.protocol.records import AttemptStatus, DesiredState
 from airflow_provider_ckpt.sensors.acks import CheckpointAcksSensor
 from tests.airflow.doubles import a_context
 from tests.house import NAME, House
-from tests.receivers import a_webhook
+from tests.receivers import Webhook, a_webhook
 
 
 @pytest.fixture(autouse=True)
@@ -173,3 +176,26 @@ def test_a_webhook_hears_what_failed_and_the_token_is_in_the_header_only(monkeyp
     monkeypatch.setenv("AIRFLOW_CONN_HOOK", json.dumps({"conn_type": "http", "host": "file:///etc/passwd"}))
     with pytest.raises(ValueError, match="begins with http"):
         CheckpointFailedNotifier(http_conn_id="hook", pipeline=NAME).notify(a_context())
+
+
+def test_one_notifier_tells_of_alerts_failures_and_restores(hook: Webhook) -> None:
+    """In a Dag a name that does not exist is an error: none of the three knows what the others say."""
+    with DAG("orders__restore"):
+        task = CleanupCheckpointsOperator(task_id="cleanup", pipeline=NAME)
+    context = {**a_context(), "dag": task.dag, "task": task}
+    alert = Alert(pipeline=NAME, kind=ProblemKind.STALE, state=AlertState.NEW, text="it is old")
+    for more in ({"alert": alert}, {"exception": AirflowFailException("no room")}, {}):
+        PipelineNotifier(http_conn_id="hook", pipeline=NAME)({**context, **more})
+    assert [(each["event"], each["text"]) for each in hook.documents] == [
+        ("pipeline alert", f"{NAME}: it is old"),
+        ("task failed", "no room"),
+        ("pipeline restored", f"{NAME} runs again."),
+    ]
+    assert [each.get("kind") for each in hook.documents] == ["stale", None, None]
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    with a_webhook() as webhook:
+        monkeypatch.setenv("AIRFLOW_CONN_HOOK", json.dumps({"conn_type": "http", "host": webhook.url}))
+        yield webhook
