@@ -2,10 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from airflow_provider_ckpt.links.page import PageLink
 from airflow_provider_ckpt.operators.base import DEFAULT_CONN_ID
@@ -43,10 +44,17 @@ class CkptSensor(BaseSensorOperator):
     def execute(self, context: "TaskContext") -> Any:
         if not self.deferrable:
             return super().execute(context)
-        if not self.poke(context):
-            self.defer(trigger=self.trigger(), method_name="resume", timeout=timedelta(seconds=self.timeout))
+        self._wait(context, until=datetime.now(UTC) + timedelta(seconds=self.timeout))
         return None
 
-    def resume(self, context: "TaskContext", event: dict[str, Any]) -> None:
-        """The trigger fires when there is something to see; where there is not, it waits again."""
-        self.execute(context)
+    def resume(self, context: "TaskContext", event: dict[str, Any], until: str) -> None:
+        """The trigger fires when there is something to see; where there is not, it waits for the rest of its time."""
+        self._wait(context, until=datetime.fromisoformat(until))
+
+    def _wait(self, context: "TaskContext", *, until: datetime) -> None:
+        if self.poke(context):
+            return
+        left = until - datetime.now(UTC)
+        if left <= timedelta(0):
+            raise AirflowSensorTimeout(f"{self.pipeline}: it has waited for {self.timeout:g} s, which is its timeout.")
+        self.defer(trigger=self.trigger(), method_name="resume", kwargs={"until": until.isoformat()}, timeout=left)

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
+
 from airflow_provider_ckpt.operators.base import given, opened
+from airflow_provider_ckpt.protocol.objectives import Problem, ProblemKind
 from airflow_provider_ckpt.sensors.base import CkptSensor
 from airflow_provider_ckpt.triggers.pipeline import PipelineTrigger
 
@@ -36,7 +39,8 @@ class PipelineSensor(CkptSensor):
 class PipelineHealthySensor(PipelineSensor):
     """Waits until a pipeline runs well: its attempt has committed a batch of its own, and nothing is wrong with it.
 
-    :param attempt: wait for this attempt or a later one; None: for whichever is current. (templated)
+    :param attempt: wait for this attempt or a later one, and fail when that one fails or falls silent; None: for
+        whichever is current, however many fail before. (templated)
     """
 
     template_fields: Sequence[str] = (*PipelineSensor.template_fields, "attempt")
@@ -52,9 +56,21 @@ class PipelineHealthySensor(PipelineSensor):
         least = int(given(self.attempt) or 0)
         if found.attempt is None or found.attempt.number < least:
             return f"attempt {least or 1} has not begun"
+        if least:
+            _check_alive(found.problems)
         if ckpt.store.events.last(self.pipeline, "attempt.progressed", attempt=found.attempt.number) is None:
             return f"attempt {found.attempt.number} is {found.attempt.status} and has not committed a batch yet"
         return "; ".join(map(str, found.problems)) or None
+
+
+def _check_alive(problems: Sequence[Problem]) -> None:
+    """Whoever waits for an attempt that has ended keeps others from starting the next one: a restore Dag runs once.
+
+    :raises AirflowFailException: when it is down or silent.
+    """
+    for each in problems:
+        if each.kind in (ProblemKind.DOWN, ProblemKind.SILENT):
+            raise AirflowFailException(f"It did not become well: {each}")
 
 
 class CheckpointFreshSensor(PipelineSensor):

@@ -1,7 +1,8 @@
 """Operators and sensors on a real store, with scripted drivers and a task instance that runs nowhere."""
 
 import json
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
+    AirflowSensorTimeout,
     AirflowSkipException,
     DagRunTriggerException,
     TaskDeferred,
@@ -129,7 +131,7 @@ def test_the_sensor_waits_in_the_triggerer_until_all_have_acknowledged(house: Ho
     assert path == "airflow_provider_ckpt.triggers.checkpoint.CheckpointTrigger"
     assert arguments == {"ckpt_conn_id": "ckpt_default", "pipeline": NAME, "checkpoint": ref.id, "until_ended": False}
     driver.acknowledge(ref)
-    acks(ref.id).resume(a_context(), {})
+    acks(ref.id).resume(a_context(), {}, **(deferred.value.kwargs or {}))
     assert acks(ref.id, deferrable=False).poke(a_context())
 
 
@@ -368,3 +370,37 @@ def test_sensors_say_what_a_pipeline_lacks(house: House) -> None:
     assert not CheckpointFreshSensor(task_id="fresh", pipeline=NAME, newer_than=str(ref.id)).poke(a_context())
     with pytest.raises(TaskDeferred):
         CheckpointFreshSensor(task_id="fresh", pipeline=NAME, newer_than=ref.id).execute(a_context())
+
+
+def test_who_waits_for_an_attempt_by_its_number_hears_that_it_has_failed(house: House) -> None:
+    """Else a restore Dag waits for the attempt that it has started, and nobody restores that one."""
+    house.pipeline()
+    house.store.attempts.end(NAME, 1, AttemptStatus.FAILED, actor="tester", failure="it broke")
+    with pytest.raises(AirflowFailException, match="attempt 1 has failed: it broke"):
+        healthy(attempt="1").execute(a_context())
+    for patient in (healthy(), healthy(attempt=2)):
+        with pytest.raises(TaskDeferred):
+            patient.execute(a_context())
+
+
+def test_who_waits_for_an_attempt_by_its_number_hears_that_it_is_silent(house: House) -> None:
+    house.pipeline(settings=change_settings(SETTINGS, {"attempt_ttl": "1ms"}))
+    time.sleep(0.01)
+    with pytest.raises(AirflowFailException, match="attempt 1 has been silent"):
+        healthy(attempt=1).execute(a_context())
+
+
+def test_a_sensor_that_is_woken_again_and_again_gives_up_when_its_time_is_over(house: House) -> None:
+    house.pipeline()
+    with pytest.raises(TaskDeferred) as first:
+        healthy(timeout=600).execute(a_context())
+    with pytest.raises(TaskDeferred) as second:
+        healthy(timeout=600).resume(a_context(), {}, **(first.value.kwargs or {}))
+    assert second.value.kwargs == first.value.kwargs
+    assert second.value.timeout < first.value.timeout <= timedelta(seconds=600)
+    with pytest.raises(AirflowSensorTimeout, match="600 s"):
+        healthy(timeout=600).resume(a_context(), {}, until=datetime.now(UTC).isoformat())
+
+
+def healthy(**given: Any) -> PipelineHealthySensor:
+    return PipelineHealthySensor(task_id="healthy", pipeline=NAME, **given)
