@@ -1,7 +1,7 @@
 """The driver watches its own pipeline: a dead scheduler or a paused Dag must not mean silence.
 
 Airflow goes first: what it has told is not told again. A problem is told from here when it was there at two looks in a
-row and nobody has told it.
+row and nobody has told it. The second look comes a little sooner, so that people hear of it within twice the period.
 """
 
 import logging
@@ -14,10 +14,11 @@ from airflow_provider_ckpt.protocol.objectives import Problem, ProblemKind
 from airflow_provider_ckpt.spark.telling import Tell
 
 _log = logging.getLogger(__name__)
+_SOONER = 0.75  # of the period, until the second look
 
 
 class Watchman:
-    """A thread that looks every `every` seconds."""
+    """A thread that looks every `every` seconds, and a little sooner at what it has seen only once."""
 
     def __init__(self, context: Context, pipeline: str, tell: Tell, *, every: float) -> None:
         self._context = context
@@ -36,17 +37,24 @@ class Watchman:
         self._thread.join(timeout=5)
 
     def _watch(self) -> None:
-        while not self._stopped.wait(self._every):
+        pause = self._every
+        while not self._stopped.wait(pause):
             try:
-                self.look()
+                pause = self.look()
             except Exception as error:  # noqa: BLE001 - whatever it is: a watchman who is gone tells nobody
                 _log.warning("Whether %s has problems can not be told now: %s", self._pipeline, error)
 
-    def look(self) -> None:
+    def look(self) -> float:
+        """Look once.
+
+        :return: the seconds until the next look.
+        """
         problems = judge(self._context, self._pipeline)
         now = frozenset(each.kind for each in problems)
-        self._raise([each for each in problems if each.kind in self._before], now ^ self._before)
+        unsure = now ^ self._before
+        self._raise([each for each in problems if each.kind in self._before], unsure)
         self._before = now
+        return self._every * _SOONER if unsure else self._every
 
     def _raise(self, problems: Sequence[Problem], unsure: frozenset[ProblemKind]) -> None:
         alerts = self._context.store.alerts

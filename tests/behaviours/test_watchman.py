@@ -37,6 +37,18 @@ def test_a_problem_that_lasts_for_two_looks_is_told_once_by_webhook(house: House
     assert heard["text"].startswith(f"{NAME}: the newest completed checkpoint may be 1h old")
 
 
+def test_what_was_seen_once_is_looked_at_again_sooner_so_that_it_is_told_within_two_periods(house: House) -> None:
+    told: list[Alert] = []
+    house.pipeline(settings=change_settings(SETTINGS, {"recovery_point": "1h", "attempt_ttl": "1000d"}))
+    watchman = a_watchman(house, told.append)
+    assert watchman.look() == 60.0
+    house.pass_time(minutes=61)
+    longest = watchman.look() + 60.0  # it broke just after the look before
+    assert watchman.look() == 60.0
+    assert [each.kind for each in told] == [ProblemKind.STALE]
+    assert longest < 2 * 60.0
+
+
 def test_what_airflow_has_told_is_not_told_again_nor_is_it_over_before_it_is(house: House) -> None:
     a_stale_pipeline(house)
     told: list[Alert] = []
