@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_ckpt.operators.base import CkptOperator, start_dag
 from airflow_provider_ckpt.protocol.alerts import Alert
-from airflow_provider_ckpt.protocol.metrics import of_look
+from airflow_provider_ckpt.protocol.metrics import Metric, of_look
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -37,17 +37,23 @@ class WatchPipelineOperator(CkptOperator):
         self.notifiers = notifiers
 
     def execute(self, context: "TaskContext") -> list[str]:
-        from airflow_provider_ckpt.coordinator.health import health
         from airflow_provider_ckpt.coordinator.sla import judge
         from airflow_provider_ckpt.hooks.stats import emit
 
         with self.opened(context) as ckpt:
             problems = judge(ckpt, self.pipeline, paused=self._paused(context))
             self.log.info("%s: %s", self.pipeline, "; ".join(map(str, problems)) or "all is well")
-            emit(of_look(self.pipeline, age=health(ckpt, self.pipeline).age, problems=len(problems)))
+            emit(self._seen(ckpt, len(problems)))
             for alert in ckpt.store.alerts.raise_for(self.pipeline, problems, actor=ckpt.actor):
                 self._tell(ckpt, alert, context)
         return [each.text for each in problems]
+
+    def _seen(self, ckpt: "Context", problems: int) -> list[Metric]:
+        from airflow_provider_ckpt.coordinator.health import health
+
+        found = health(ckpt, self.pipeline)
+        limit = found.pipeline.settings.objectives.recovery_point
+        return of_look(self.pipeline, age=found.age, recovery_point=limit, problems=problems)
 
     def _tell(self, ckpt: "Context", alert: Alert, context: "TaskContext") -> None:
         """Every notifier, once; what did not reach one of them is told again at the next look, rather than never."""

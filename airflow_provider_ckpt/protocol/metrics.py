@@ -63,10 +63,11 @@ def of_skipped(pipeline: str, reason: str) -> list[Metric]:
     return [_count(pipeline, "trigger.skipped"), _count(pipeline, f"trigger.skipped.{reason}")]
 
 
-def of_look(pipeline: str, *, age: timedelta | None, problems: int) -> list[Metric]:
-    """What whoever looks after a pipeline sees: the age of its newest checkpoint, and how much is wrong."""
-    ages = [] if age is None else [_gauge(pipeline, "checkpoint.age", age.total_seconds())]
-    return [*ages, _gauge(pipeline, "problems", problems)]
+def of_look(pipeline: str, *, age: timedelta | None, recovery_point: timedelta | None, problems: int) -> list[Metric]:
+    """What whoever looks after a pipeline sees: how old its newest checkpoint is and may be, and how much is wrong."""
+    times = {"checkpoint.age": age, "objective.recovery_point": recovery_point}
+    seen = [_gauge(pipeline, what, time.total_seconds()) for what, time in times.items() if time is not None]
+    return [*seen, _gauge(pipeline, "problems", problems)]
 
 
 def of_restored(pipeline: str, rung: str) -> list[Metric]:

@@ -159,6 +159,14 @@ class Airflow:
         document = {"logical_date": None, "conf": dict(conf or {})}
         return str(self.send("POST", f"/api/v2/dags/{dag_id}/dagRuns", document)["dag_run_id"])
 
+    def state(self, dag_id: str, run_id: str) -> str:
+        """Of a run."""
+        return str(self.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"])
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Every task of a run, which then runs again."""
+        self.send("POST", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/clear", {"dry_run": False, "only_failed": False})
+
     def asked(self, dag_id: str, run_id: str, task_id: str) -> str:
         """What a task asks a person."""
         return str(self.get(_question(dag_id, run_id, task_id))["body"])

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 
 from rich.console import Console
@@ -25,9 +26,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from airflow_provider_ckpt.metastore import Metastore, open_metastore
+from airflow_provider_ckpt.protocol.codec import Fields
 from airflow_provider_ckpt.protocol.errors import CkptError
 from airflow_provider_ckpt.protocol.objectives import ProblemKind
-from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Event, Rung
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Event, Ref, Rung
 from airflow_provider_ckpt.testing.airflow import Airflow, until
 from airflow_provider_ckpt.testing.orders import Orders, Reader
 
@@ -98,9 +100,9 @@ class _Demo:
                 f"Airflow's UI: {airflow.url} (no login is asked for; it is reachable from this host only)", flush=True
             )
             self._store = self._open_store()
-            with _Narrator(self._store):
+            with _Narrator(self._store) as narrator:
                 self._tell_the_story()
-            is_exact = self._compare(reader)
+            is_exact = self._compare(reader, narrator.whole)
             if is_exact and sys.stdin.isatty() and os.environ.get("DEMO_EXIT") != "1":
                 self._linger()
             self._store.close()
@@ -181,19 +183,20 @@ class _Demo:
 
     # the proof
 
-    def _compare(self, reader: Reader) -> bool:
+    def _compare(self, reader: Reader, whole: set[int]) -> bool:
         self._ckpt("list", _NAME)
         _title("What an outside reader of the output sees, against what came in")
         came_in, published = self._orders.stop(), Counter(reader.read())
         lost, doubled = came_in - published, published - came_in
         print(f"{published.total():,} rows published: lost {lost.total()}, duplicated {doubled.total()}")
-        print(f"{reader.looks:,} looks while it ran: {reader.twice} rows twice in one look")
+        halves, twice = reader.sizes - whole, reader.twice
+        print(f"{reader.looks:,} looks while it ran: {twice} rows twice, {len(halves)} checkpoints by half")
         totals = json.loads((self._target / "totals.json").read_text())
         counted = sum(orders for orders, _ in totals.values())
         print(
             f"{counted:,} orders in the running totals: {counted - came_in.total():+,} against what came in", flush=True
         )
-        return not (lost or doubled or reader.twice) and bool(published) and counted == came_in.total()
+        return not (lost or doubled or halves or twice) and bool(published) and counted == came_in.total()
 
     def _linger(self) -> None:
         print(f"\nAirflow is still there: {self._airflow.url}. Ctrl-C ends it.", flush=True)
@@ -226,6 +229,7 @@ class _Narrator:
     def __init__(self, store: Metastore) -> None:
         self._store = store
         self._position = 0
+        self._published: dict[int, int] = {}  # rows by checkpoint; noted at once, as retention lets that go
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="narrator", daemon=True)
         self._console = Console(highlight=False)
@@ -240,6 +244,12 @@ class _Narrator:
         self._stopped.set()
         self._thread.join()
         self._live.stop()
+        self._tell()
+
+    @property
+    def whole(self) -> set[int]:
+        """How many rows there may be at any moment: those of the first so many checkpoints."""
+        return set(accumulate((self._published[each] for each in sorted(self._published)), initial=0))
 
     def _run(self) -> None:
         while not self._stopped.wait(0.5):
@@ -251,6 +261,12 @@ class _Narrator:
         for event in self._store.events.since({_NAME: self._position}, self._TOLD):
             self._position = event.seq
             self._console.print(_sentence(event))
+            if event.kind == "checkpoint.completed" and event.checkpoint is not None:
+                self._published[event.checkpoint] = self._rows(Ref(_NAME, event.checkpoint))
+
+    def _rows(self, ref: Ref) -> int:
+        """What its sink says that it has published."""
+        return sum(Fields(str(ref), dict(each.published)).whole("rows") for each in self._store.sinks.of(ref))
 
     def _state(self) -> Table:
         """What a person would look at: one line for each of the last checkpoints."""

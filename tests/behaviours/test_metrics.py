@@ -27,7 +27,7 @@ def all_metrics(house: House) -> list[metrics.Metric]:
         *metrics.of_completed(house.get(ref), new_bytes=measure.new_bytes, full_bytes=measure.full_bytes),
         *metrics.of_failed(house.get(failing)),
         *metrics.of_skipped(NAME, "in-flight"),
-        *metrics.of_look(NAME, age=timedelta(seconds=90), problems=2),
+        *metrics.of_look(NAME, age=timedelta(seconds=90), recovery_point=timedelta(minutes=15), problems=2),
         *metrics.of_restored(NAME, "tip"),
         *metrics.of_cleaned(NAME, discarded=1, files=3, size=4096),
         *metrics.of_driver(NAME, {"checkpoints": 1, "declined": 1, "fenced": 1}, {"capture": 0.25, "persist": 0.5}),
