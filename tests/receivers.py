@@ -1,12 +1,13 @@
 """Those who are told: a real HTTP server, a real mail server and a real StatsD socket on this host."""
 
 import json
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from queue import SimpleQueue
+from socketserver import BaseServer, DatagramRequestHandler, UDPServer
 from threading import Thread
 from typing import Any
 
@@ -30,21 +31,39 @@ class Webhook:
 def a_webhook() -> Iterator[Webhook]:
     webhook = Webhook("")
 
+    def hear(authorization: str | None, body: bytes) -> None:
+        webhook.heard.append((authorization, json.loads(body)))
+
+    with an_http_server(hear) as address:
+        webhook.url = f"{address}/hook"
+        yield webhook
+
+
+@contextmanager
+def an_http_server(hear: Callable[[str | None, bytes], None]) -> Iterator[str]:
+    """A server that hands on what is posted: the header Authorization, and the body."""
+
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            webhook.heard.append((self.headers["Authorization"], json.loads(body)))
-            self.send_response(204)
+            hear(self.headers["Authorization"], self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
             self.end_headers()
 
         def log_message(self, format: str, *_: object) -> None:  # noqa: A002
             """Quiet."""
 
-    with HTTPServer(("localhost", 0), Receiver) as server:
-        webhook.url = f"http://localhost:{server.server_port}/hook"
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield webhook
+    with HTTPServer(("localhost", 0), Receiver) as server, _serving(server):
+        yield f"http://localhost:{server.server_port}"
+
+
+@contextmanager
+def _serving(server: BaseServer) -> Iterator[None]:
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
         server.shutdown()
         thread.join()
 
@@ -71,20 +90,37 @@ def a_mailbox() -> Iterator[Mailbox]:
 
 
 class Listener:
-    """Reads datagrams of the form `name:value|kind`."""
+    """Reads datagrams of the form `name:value|kind`, as they come."""
 
-    def __init__(self, receiver: socket.socket) -> None:
-        self._receiver = receiver
-        self.address = f"localhost:{receiver.getsockname()[1]}"
+    def __init__(self) -> None:
+        self.address = ""
+        self._lines: SimpleQueue[str] = SimpleQueue()
+
+    def hear(self, line: str) -> None:
+        self._lines.put(line)
 
     def heard(self, count: int) -> dict[str, str]:
-        lines = [self._receiver.recv(1024).decode() for _ in range(count)]
-        return dict(line.split(":", 1) for line in lines)
+        """The next so many."""
+        return dict(_parsed(self._lines.get(timeout=10)) for _ in range(count))
+
+    def so_far(self) -> list[tuple[str, str]]:
+        """All that has come and was not asked for yet."""
+        return [_parsed(self._lines.get()) for _ in range(self._lines.qsize())]
+
+
+def _parsed(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name, value
 
 
 @contextmanager
 def a_listener() -> Iterator[Listener]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.bind(("localhost", 0))
-        receiver.settimeout(10)
-        yield Listener(receiver)
+    listener = Listener()
+
+    class Receiver(DatagramRequestHandler):
+        def handle(self) -> None:
+            listener.hear(self.rfile.read().decode())
+
+    with UDPServer(("localhost", 0), Receiver) as server, _serving(server):
+        listener.address = f"localhost:{server.server_address[1]}"
+        yield listener
