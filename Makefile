@@ -32,13 +32,14 @@ demo-spark: setup java ## the same without Airflow, by the ckpt command
 	@$(RUN)/python -m airflow_provider_ckpt.testing.demo_spark
 
 test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
-	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not browser' $(ARGS)
+	@test -n "$(ARGS)" || $(MAKE) --no-print-directory test-browser
 
 test-unit: setup ## the quick tests, under a minute
 	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
 test-browser: setup java ## the page in a real Chromium, against a real Airflow
-	@CKPT_BROWSER=1 $(RUN)/python -m pytest tests/ui/test_browser.py tests/ui/test_browser_spark.py $(ARGS)
+	@$(RUN)/python -m pytest -m browser $(ARGS)
 
 bench: setup java ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)

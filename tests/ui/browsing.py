@@ -1,7 +1,5 @@
 """What a person does in the page with a browser, whatever the pipeline."""
 
-import os
-
 import pytest
 from playwright.sync_api import Browser, Frame, Page, expect
 
@@ -9,10 +7,7 @@ from tests.ui.stage import SUB_PATH, OpenHouse, find_chromium, inside
 
 NEEDS_A_BROWSER = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("CKPT_BROWSER") != "1",
-        reason="asked for by `make test-browser`: beside Spark it is too slow",
-    ),
+    pytest.mark.browser,
     pytest.mark.skipif(
         find_chromium() is None,
         reason="no Chromium: install Debian's package `chromium`, or name a browser in CHROMIUM",
