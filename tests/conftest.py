@@ -1,4 +1,4 @@
-"""Real databases for tests: SQLite files, and a PostgreSQL server from a wheel, started once per test process."""
+"""Real servers for tests, started once per test process: PostgreSQL from a wheel, HDFS from a jar; and SQLite files."""
 
 import logging
 import os
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
+from tests.hdfs import Hdfs, mini_cluster
 from tests.house import House
 
 
@@ -61,6 +62,13 @@ def postgresql_server(scratch: Path) -> Iterator[sa.URL]:
     template.close()
     yield url
     server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A running HDFS, empty at first."""
+    with mini_cluster(tmp_path_factory.mktemp("hdfs")) as hdfs:
+        yield hdfs
 
 
 def _run(url: sa.URL, statement: str) -> None:

@@ -15,7 +15,7 @@ Group = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name
 _REF = "PIPELINE/ID or PIPELINE/SAVEPOINT-NAME"
 _ENVIRONMENT = """environment:
   CKPT_METASTORE  the SQLAlchemy URL of the metastore (the only place for one with a password)
-  CKPT_STORAGE    where the bytes are: a path, file:///path or s3://bucket/prefix
+  CKPT_STORAGE    where the bytes are: a path, s3://bucket/prefix, or hdfs://namenode:8020/path
   CKPT_WORK       where running pipelines have their checkpointLocations (default: work in CKPT_HOME)
   CKPT_HOME       the folder of the embedded metastore and storage, where nothing else is set (default: ~/.ckpt)
 """

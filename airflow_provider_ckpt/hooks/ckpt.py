@@ -2,7 +2,7 @@
 
 ================  =====================================================================================================
 password          the metastore's URL, which is a secret: `postgresql+psycopg://user:pw@host/db`, `sqlite:////path`
-extra.storage     where the bytes are: `s3://bucket/prefix`, an absolute path
+extra.storage     where the bytes are: `s3://bucket/prefix`, `hdfs://namenode:8020/path`, an absolute path
 extra.work        where running pipelines have their checkpointLocations; a POSIX path
 extra.aws_conn_id an Airflow AWS connection with the keys to the storage
 ================  =====================================================================================================

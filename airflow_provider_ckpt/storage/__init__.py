@@ -1,11 +1,12 @@
-"""Where the bytes of checkpoints lie: one small interface, with a local disk, S3 and memory behind it.
+"""Where the bytes of checkpoints lie: one small interface, with a local disk, S3, HDFS and memory behind it.
 
 ::
 
     storage = open_storage("s3://checkpoints/prod?region=eu-central-1")
     storage.create("orders/checkpoints/17/manifest", data)
 
-`S3Storage` is imported from `airflow_provider_ckpt.storage.s3`, so that nobody loads boto3 for a local disk.
+`S3Storage` is imported from `airflow_provider_ckpt.storage.s3`, so that nobody loads boto3 for a local disk;
+so is `HdfsStorage`, from `airflow_provider_ckpt.storage.hdfs`.
 """
 
 from airflow_provider_ckpt.storage.base import (

@@ -27,10 +27,15 @@ def becomes(name: str) -> str | None:
     return match[1] if match else None
 
 
+def temporary_name(name: str) -> str:
+    """A free name that nobody takes for a finished file."""
+    return f".{name}.{secrets.token_hex(8)}.partial"
+
+
 @contextmanager
 def temporary_for(final: Path) -> Iterator[Path]:
     """A free name beside `final`; whatever is under it at the end goes away."""
-    temporary = final.with_name(f".{final.name}.{secrets.token_hex(8)}.partial")
+    temporary = final.with_name(temporary_name(final.name))
     try:
         yield temporary
     finally:

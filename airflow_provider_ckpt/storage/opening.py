@@ -8,12 +8,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.storage.base import Storage
 from airflow_provider_ckpt.storage.credentials import Credentials
+from airflow_provider_ckpt.storage.hdfs_place import HDFS_FORM, read_place
 from airflow_provider_ckpt.storage.local import LocalStorage
 from airflow_provider_ckpt.storage.memory import MemoryStorage
 
 _POSSIBLE = (
-    "Use an absolute path, file:///path, memory:, or "
-    "s3://bucket/prefix?endpoint=https://…&region=…&addressing=path|virtual&profile=…"
+    "Use an absolute path, file:///path, memory:, "
+    f"s3://bucket/prefix?endpoint=https://…&region=…&addressing=path|virtual&profile=…, or {HDFS_FORM}"
 )
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
 _SETTINGS = frozenset({"endpoint", "region", "addressing", "profile"})
@@ -26,6 +27,7 @@ def open_storage(url: str, credentials: Credentials | None = None) -> Storage:
 
         open_storage("/var/lib/ckpt")
         open_storage("s3://checkpoints/prod?endpoint=https://minio.internal:9000&addressing=path")
+        open_storage("hdfs://namenode:8020/checkpoints?webhdfs=namenode:9870&user=spark")
 
     :raises Misused: when it is none of these, or carries credentials. The text never repeats the URL,
         because it may hold a secret.
@@ -40,6 +42,8 @@ def open_storage(url: str, credentials: Credentials | None = None) -> Storage:
             return MemoryStorage()
         case "s3":
             return _open_s3(parts, credentials)
+        case "hdfs":
+            return _open_hdfs(parts)
     raise Misused(f"There is no storage for a URL that begins with {parts.scheme or 'no scheme'!r}. {_POSSIBLE}")
 
 
@@ -67,6 +71,16 @@ def _open_s3(parts: SplitResult, credentials: Credentials | None) -> Storage:
         credentials=credentials,
     )
     return S3Storage(client, parts.netloc, parts.path)
+
+
+def _open_hdfs(parts: SplitResult) -> Storage:
+    place = read_place(parts)
+    try:
+        from airflow_provider_ckpt.storage.hdfs import HdfsStorage  # noqa: PLC0415 - requests, for those who use it
+        from airflow_provider_ckpt.storage.hdfs_client import connect  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise Misused(f"HDFS needs {error.name}: pip install 'airflow-provider-ckpt[hdfs]'.") from error
+    return HdfsStorage(connect(place), place)
 
 
 def _settings(query: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What every storage does, whatever lies behind it: one suite over a local disk, S3 (moto over HTTP) and memory."""
+"""What every storage does, whatever lies behind it: one suite over a disk, S3 (moto over HTTP), HDFS and memory."""
 
 import hashlib
 import threading
@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import boto3
@@ -26,8 +27,12 @@ from airflow_provider_ckpt.storage import (
     StoredFile,
     digest_bytes,
 )
+from airflow_provider_ckpt.storage.hdfs import HdfsStorage
+from airflow_provider_ckpt.storage.hdfs_client import connect
+from airflow_provider_ckpt.storage.hdfs_place import read_place
 from airflow_provider_ckpt.storage.s3 import MEBIBYTE, S3Storage
 from airflow_provider_ckpt.storage.s3_client import S3Client
+from tests.hdfs import Hdfs
 
 Outcome = TypeVar("Outcome")
 BUCKET = "checkpoints"
@@ -74,13 +79,18 @@ def decide_conditional_writes_one_at_a_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(S3Response, "put_object", put_one_at_a_time)
 
 
-@pytest.fixture(params=["local", "s3", "memory"])
+ON_HDFS = pytest.param("hdfs", marks=pytest.mark.slow)  # a Java process of its own
+
+
+@pytest.fixture(params=["local", "s3", "memory", ON_HDFS])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     match request.param:
         case "local":
             return local_backend(tmp_path / "storage root")
         case "s3":
             return s3_backend(request.getfixturevalue("s3_client"))
+        case "hdfs":
+            return hdfs_backend(request.getfixturevalue("hdfs"))
         case _:
             return Backend(storage=MemoryStorage(), interrupt_write=None)
 
@@ -112,8 +122,19 @@ def s3_backend(client: S3Client) -> Backend:
     return Backend(storage=storage, interrupt_write=interrupt_write)
 
 
+def hdfs_backend(hdfs: Hdfs) -> Backend:
+    place = read_place(urlsplit(hdfs.new_url()))
+    client = connect(place)
+
+    def interrupt_write(path: str) -> None:
+        folder, _, name = f"{place.root}/{path}".rpartition("/")
+        client.send(f"{folder}/.{name}.0123456789abcdef.partial", [b"half of"], to_be=path)
+
+    return Backend(storage=HdfsStorage(client, place), interrupt_write=interrupt_write)
+
+
 # a write into memory is never interrupted halfway
-WHERE_WRITES_TAKE_TIME = pytest.mark.parametrize("backend", ["local", "s3"], indirect=True)
+WHERE_WRITES_TAKE_TIME = pytest.mark.parametrize("backend", ["local", "s3", ON_HDFS], indirect=True)
 
 
 @pytest.fixture
@@ -463,5 +484,5 @@ def test_a_write_beside_an_interrupted_one_succeeds(storage: Storage, interrupt_
 
 
 def test_the_url_is_for_people(storage: Storage) -> None:
-    assert storage.url.startswith(("file:///", "s3://checkpoints/test-", "memory:"))
+    assert storage.url.startswith(("file:///", "s3://checkpoints/test-", "hdfs://localhost:", "memory:"))
     assert "for-moto" not in storage.url

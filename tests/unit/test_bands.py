@@ -68,7 +68,7 @@ def test_the_store_and_the_use_cases_load_no_surface_and_no_cloud(plain: set[str
     loaded = _loaded_by(STORE_AND_USE_CASES) - plain
     assert set(STORE_AND_USE_CASES) <= loaded
     assert "sqlalchemy" in loaded
-    assert not _roots(loaded) & (SURFACES | {"boto3", "botocore", "s3transfer"})
+    assert not _roots(loaded) & (SURFACES | {"boto3", "botocore", "s3transfer", "fsspec", "requests"})
 
 
 def test_the_store_loads_no_use_case_and_no_storage() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -10,6 +11,8 @@ from botocore.exceptions import EndpointConnectionError
 import airflow_provider_ckpt.storage
 from airflow_provider_ckpt.protocol.errors import Misused, Unreachable, UnsafePath
 from airflow_provider_ckpt.storage import LocalStorage, MemoryStorage, open_storage
+from airflow_provider_ckpt.storage.hdfs import HdfsStorage
+from airflow_provider_ckpt.storage.hdfs_place import read_place
 from airflow_provider_ckpt.storage.s3 import S3Storage
 from airflow_provider_ckpt.storage.s3_client import connect
 
@@ -81,7 +84,6 @@ def test_the_client_gives_up_in_minutes_and_not_in_hours() -> None:
         "",
         "relative/path",
         "gs://bucket/prefix",
-        "hdfs://namenode/path",
         "memory:x",
         "file://host/path",
         "file:relative",
@@ -99,7 +101,7 @@ def test_the_client_gives_up_in_minutes_and_not_in_hours() -> None:
     ],
 )
 def test_any_other_url_is_refused_with_what_is_possible(url: str) -> None:
-    with pytest.raises(Misused, match="Use an absolute path, file:///path, memory:, or s3://bucket"):
+    with pytest.raises(Misused, match=r"Use an absolute path, file:///path, memory:, s3://bucket/.*, or hdfs://"):
         open_storage(url)
 
 
@@ -111,6 +113,9 @@ def test_any_other_url_is_refused_with_what_is_possible(url: str) -> None:
         f"s3://bucket?aws_secret_access_key={SECRET}",
         f"s3://bucket?endpoint=https://user:{SECRET}@minio.internal",
         f"s3a://AKIAEXAMPLE:{SECRET}@bucket/prefix",
+        f"hdfs://AKIAEXAMPLE:{SECRET}@namenode/path",
+        f"hdfs://namenode/path?password={SECRET}",
+        f"hdfs://namenode/path?webhdfs=AKIAEXAMPLE:{SECRET}@namenode",
     ],
 )
 def test_credentials_in_a_url_are_refused_and_never_repeated(url: str) -> None:
@@ -125,14 +130,53 @@ def test_a_prefix_that_leaves_the_bucket_is_refused() -> None:
         open_storage("s3://bucket/a/../b")
 
 
-def test_a_local_storage_loads_no_boto3(tmp_path: Path) -> None:
+def test_an_hdfs_url_says_where_spark_and_where_python_finds_it() -> None:
+    place = read_place(urlsplit("hdfs://namenode:8020/checkpoints/prod/?webhdfs=gateway.internal:50070&user=spark"))
+    assert place.url == "hdfs://namenode:8020/checkpoints/prod"
+    assert (place.host, place.port, place.user) == ("gateway.internal", 50070, "spark")
+    least = read_place(urlsplit("hdfs://namenode:8020/"))
+    assert (least.root, least.host, least.port, least.user) == ("", "namenode", 9870, None)
+    storage = open_storage("hdfs://namenode:8020/checkpoints?user=spark")
+    assert isinstance(storage, HdfsStorage)
+    assert storage.url == "hdfs://namenode:8020/checkpoints"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hdfs:///path",
+        "hdfs://namenode:rpc/path",
+        "hdfs://namenode/päth",
+        "hdfs://namenode/path#fragment",
+        "hdfs://namenode/path?colour=red",
+        "hdfs://namenode/path?kerberos=true",
+        "hdfs://namenode/path?user=",
+        "hdfs://namenode/path?user=a&user=b",
+        "hdfs://namenode/path?user=a b",
+        "hdfs://namenode/path?webhdfs=http://namenode:9870",
+    ],
+)
+def test_any_other_hdfs_url_is_refused_with_what_is_possible(url: str) -> None:
+    with pytest.raises(Misused, match=r"Write hdfs://namenode:8020/path\?webhdfs=namenode:9870&user=…"):
+        open_storage(url)
+
+
+def test_hdfs_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("hdfs", "hdfs_client"):
+        monkeypatch.delitem(sys.modules, f"airflow_provider_ckpt.storage.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "fsspec.implementations.webhdfs", None)
+    with pytest.raises(Misused, match=r"HDFS needs fsspec.*: pip install 'airflow-provider-ckpt\[hdfs\]'"):
+        open_storage("hdfs://namenode:8020/path")
+
+
+def test_a_local_storage_loads_no_client_of_another(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from airflow_provider_ckpt.storage import open_storage\n"
         "storage = open_storage(sys.argv[1])\n"
         "storage.create('a', b'a')\n"
         "assert storage.read('a') == b'a'\n"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'boto3', 'botocore', 's3transfer'}))\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'boto3', 'fsspec', 'requests'}))\n"
     )
     ran = subprocess.run([sys.executable, "-c", program, tmp_path], check=True, capture_output=True, text=True)
     assert ran.stdout == "[]\n"
