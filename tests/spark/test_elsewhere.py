@@ -1,4 +1,4 @@
-"""Elsewhere than in a local folder with its store at hand: on S3, with a store that is rebuilt, in a notebook."""
+"""Elsewhere than in a local folder with its store at hand: on S3, on HDFS, with a rebuilt store, in a notebook."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,18 +8,27 @@ import pytest
 
 from airflow_provider_ckpt.coordinator.rebuild import rebuild
 from airflow_provider_ckpt.protocol.records import Rung
+from tests.hdfs import Hdfs
 from tests.spark.stage import NAME, Stage, feed, outputs
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 FILES = 6
 
 
-def test_a_checkpoint_on_s3_is_restored_when_the_store_and_the_location_are_gone(
-    tmp_path: Path, new_database: Callable[[str], str], bucket: str
+@pytest.fixture(params=["S3", "HDFS"])
+def storage_url(request: pytest.FixtureRequest) -> str:
+    if request.param == "S3":
+        return str(request.getfixturevalue("bucket"))
+    hdfs: Hdfs = request.getfixturevalue("hdfs")
+    return hdfs.new_url()
+
+
+def test_a_checkpoint_elsewhere_is_restored_when_the_store_and_the_location_are_gone(
+    tmp_path: Path, new_database: Callable[[str], str], storage_url: str
 ) -> None:
     feed(tmp_path / "source", FILES)
     out, truth = tmp_path / "out", tmp_path / "truth"
-    lost = Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=bucket)
+    lost = Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=storage_url)
     driver = lost.start("totals", tmp_path / "source", out, "gate=3", "copy=no")
     lost.running(driver)
     lost.until(lambda: lost.committed("totals") >= 2, driver)
@@ -32,7 +41,7 @@ def test_a_checkpoint_on_s3_is_restored_when_the_store_and_the_location_are_gone
     lost.delete_work(1)
     lost.close()
 
-    found = Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=bucket, is_made=False)
+    found = Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=storage_url, is_made=False)
     rebuild(found.context, NAME)
     restored = found.restore()
     assert restored.choice.rung is Rung.CHECKPOINT

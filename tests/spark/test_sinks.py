@@ -1,19 +1,22 @@
 """Sinks that publish exactly once, on real Spark: killed at every moment, restored, and read by independent clients."""
 
+import getpass
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from fsspec.implementations.webhdfs import WebHDFS
 from pyiceberg.catalog import load_catalog
 
 from airflow_provider_ckpt.coordinator.health import health
@@ -25,6 +28,7 @@ from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.spark.sinks import DeltaSink, Name
 from airflow_provider_ckpt.spark.tips import tip_is_intact
+from tests.hdfs import Hdfs
 from tests.spark.stage import NAME, Driver, Stage, feed
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -63,6 +67,27 @@ def read_iceberg(out: Path, database: str) -> Rows:
 def read_postgres(out: Path, database: str) -> Rows:
     with psycopg.connect(database) as connection:
         return Counter(connection.execute("SELECT k, v FROM rows").fetchall())
+
+
+class OnHdfs:
+    """The target of a sink on HDFS, as others read it: by fsspec and pyarrow, without a line of ours."""
+
+    def __init__(self, hdfs: Hdfs) -> None:
+        self.url = hdfs.new_url()
+        host, port = hdfs.http.split(":")
+        self._root = urlsplit(self.url).path
+        self._fs = WebHDFS(host=host, port=int(port), user=getpass.getuser())
+
+    def read(self, out: Path, database: str) -> Rows:
+        files = [each for each in self._files() if "/.ckpt/" not in each]
+        rows = ds.dataset(files, format="parquet", filesystem=self._fs).to_table().to_pylist() if files else []
+        return Counter((row["k"], row["v"]) for row in rows)
+
+    def staged(self) -> list[str]:
+        return [each for each in self._files() if "/staged/" in each]
+
+    def _files(self) -> list[str]:
+        return [each for each in self._fs.find(self._root) if each.endswith(".parquet")]
 
 
 READ = {"files": read_files, "delta": read_delta, "iceberg": read_iceberg, "postgres": read_postgres}
@@ -210,8 +235,14 @@ DEATHS = (  # each moment, and how the pipeline comes back; who finds a commit o
 
 
 def test_killed_at_every_moment_every_sink_has_every_row_once(stage: Stage, life: Life) -> None:
+    live_through(stage, life, DEATHS)
+    life.feed(1)
+    life.finish()
+
+
+def live_through(stage: Stage, life: Life, deaths: Sequence[tuple[str, bool]]) -> None:
     """One pipeline lives through all of it, and is read as an outside reader would after every death."""
-    for number, (moment, is_rewind) in enumerate(DEATHS, 1):
+    for number, (moment, is_rewind) in enumerate(deaths, 1):
         takes_over = "stage" not in moment and stage.store.checkpoints.in_flight(NAME) is not None
         life.feed(0 if takes_over else 1)
         driver = life.start(f"crash={moment}")
@@ -219,8 +250,53 @@ def test_killed_at_every_moment_every_sink_has_every_row_once(stage: Stage, life
         assert len(list(life.crashes.iterdir())) == number, f"{moment}\n{driver.said()}"
         life.check_no_row_twice()
         life.restore(is_rewind=is_rewind)
+
+
+@pytest.fixture
+def on_hdfs(stage: Stage, life: Life, hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch) -> OnHdfs:
+    """The one sink of this life."""
+    target = OnHdfs(hdfs)
+    monkeypatch.setitem(READ, "hdfs", target.read)
+    life.kinds = ("hdfs",)
+    stage.environment["ROWS_ON_HDFS"] = target.url
+    return target
+
+
+DEATHS_ON_HDFS = (
+    ("middle:hdfs", REWIND),  # one of several files is published
+    ("middle:hdfs", TIP),  # whoever takes over dies as well
+    ("after-commit:hdfs", REWIND),
+    ("after-stage:hdfs", TIP),
+)
+
+
+def test_killed_in_the_middle_of_commits_on_hdfs_every_row_is_there_once(
+    stage: Stage, life: Life, on_hdfs: OnHdfs
+) -> None:
+    live_through(stage, life, DEATHS_ON_HDFS)
     life.feed(1)
     life.finish()
+    assert on_hdfs.staged() == []
+
+
+def test_the_restore_command_finishes_a_commit_on_hdfs_without_spark(stage: Stage, life: Life, on_hdfs: OnHdfs) -> None:
+    life.feed(3)
+    driver = life.start("crash=middle:hdfs")
+    life.run_until_death(driver)
+    assert Counter() < life.seen()["hdfs"] < truth(3), "some of it is published"
+    assert on_hdfs.staged(), "and some of it is not"
+    stage.ckpt("restore", "orders", "--old-attempt-is-dead")
+    assert life.seen() == life.each(truth(3))
+    assert on_hdfs.staged() == []
+
+
+def test_files_on_hdfs_pass_the_conformance_kit(
+    stage: Stage, life: Life, hdfs: Hdfs, record_property: Recorder
+) -> None:
+    driver = stage.start("conformance", life.out, hdfs.new_url(), "files on HDFS", is_plain=True)
+    assert driver.wait(900) == 0, driver.said()
+    assert json.loads((life.out / "faults.json").read_text()) == {"files on HDFS": []}
+    record_property("conformance", ", ".join(line for line in driver.said().splitlines() if " s, " in line))
 
 
 def test_every_sink_passes_the_conformance_kit(

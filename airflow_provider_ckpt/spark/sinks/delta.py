@@ -31,7 +31,7 @@ from airflow_provider_ckpt.spark.sinks.base import (
 )
 from airflow_provider_ckpt.spark.sinks.footers import Footer, read_footers
 from airflow_provider_ckpt.spark.sinks.landing import StagedFile, read_batches
-from airflow_provider_ckpt.spark.sinks.landings import open_landing
+from airflow_provider_ckpt.spark.sinks.landings import open_table_landing
 from airflow_provider_ckpt.spark.sinks.writing import Format, write_micros
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DeltaSink(Sink):
         self._path = path
         self._partition_by = tuple(partition_by)
         self._evolve = evolve
-        self._landing = open_landing(path)
+        self._landing = open_table_landing(path)
         self._uri, self._options = self._landing.root, _storage_options(path)
         self._fitting = ""  # the schema that the table was found to have room for
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FilesSink(Sink):
-    """Writes files into a folder, or below a prefix on S3.
+    """Writes files into a folder, also one on HDFS, or below a prefix on S3.
 
     ::
 
@@ -38,7 +38,8 @@ class FilesSink(Sink):
 
     A restore behind what is published is refused: files may have been read and moved away.
 
-    :param path: an absolute path that driver and executors share, or `s3://bucket/prefix?…`.
+    :param path: an absolute path that driver and executors share, `s3://bucket/prefix?…`, or
+        `hdfs://namenode:8020/path?webhdfs=…`.
     :param format: parquet, json or csv.
     :param partition_by: columns that become folders, as Hive names them.
     :param options: for Spark's writer.
@@ -54,8 +55,8 @@ class FilesSink(Sink):
     ) -> None:
         self._path = path
         self._format = Format(name=format, partition_by=tuple(partition_by), options=dict(options or {}))
+        self._notes = open_storage(path)  # says which extra is missing, if one is
         self._landing = open_landing(path)
-        self._notes = open_storage(path)
 
     def stage(self, rows: "DataFrame", slot: Slot) -> Staged:
         return self._landing.stage(rows, slot, self._format)

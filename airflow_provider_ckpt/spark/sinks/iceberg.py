@@ -34,8 +34,8 @@ from airflow_provider_ckpt.spark.sinks.base import (
     Staged,
     refuse_older,
 )
-from airflow_provider_ckpt.spark.sinks.landing import Landing, StagedBatch, read_batches
-from airflow_provider_ckpt.spark.sinks.landings import open_landing
+from airflow_provider_ckpt.spark.sinks.landing import StagedBatch, TableLanding, read_batches
+from airflow_provider_ckpt.spark.sinks.landings import open_table_landing
 from airflow_provider_ckpt.spark.sinks.writing import Format, write_micros
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ class IcebergSink(Sink):
         except TableAlreadyExistsError:
             return self._catalog.load_table(self._name)
 
-    def _landing(self, table: Table) -> Landing:
-        return open_landing(f"{table.location()}/data{_settings(table)}")
+    def _landing(self, table: Table) -> TableLanding:
+        return open_table_landing(f"{table.location()}/data{_settings(table)}")
 
     def _until_written(
         self, name: Name, attempt: int, work: Callable[[Table], None], at_least: int | None = None
@@ -219,7 +219,7 @@ def _append(transaction: Transaction, paths: list[str], summary: dict[str, str])
             pass
 
 
-def _paths(landing: Landing, batches: Sequence[StagedBatch]) -> list[str]:
+def _paths(landing: TableLanding, batches: Sequence[StagedBatch]) -> list[str]:
     return [landing.uri(file.name) for batch in batches for file in batch.files]
 
 

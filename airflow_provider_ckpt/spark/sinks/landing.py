@@ -80,15 +80,6 @@ def _file(document: Json) -> StagedFile:
 class Landing(Protocol):
     """A place for files that are staged first and published later."""
 
-    @property
-    def root(self) -> str: ...
-
-    def uri(self, name: str) -> str:
-        """How other programs name a published file."""
-
-    def source(self, name: str) -> object:
-        """A published file as pyarrow reads it."""
-
     def stage(self, rows: "DataFrame", slot: Slot, form: Format) -> Staged: ...
 
     def publish(self, name: Name, batches: Sequence[StagedBatch]) -> None:
@@ -97,6 +88,19 @@ class Landing(Protocol):
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None: ...
 
     def leftovers(self, name: Name) -> Iterable[Leftover]: ...
+
+
+class TableLanding(Landing, Protocol):
+    """One where tables can be as well: their libraries find the files."""
+
+    @property
+    def root(self) -> str: ...
+
+    def uri(self, name: str) -> str:
+        """How other programs name a published file."""
+
+    def source(self, name: str) -> object:
+        """A published file as pyarrow reads it."""
 
 
 class LocalLanding:
@@ -163,7 +167,11 @@ class LocalLanding:
             os.rename(folder / file.name, target)  # noqa: PTH104 - ten thousand of them: without the objects
         except FileNotFoundError:
             if not target.is_file() or target.stat().st_size != file.size:
-                raise Corrupt(
-                    f"{folder / file.name}, which {name} has staged, is gone and was not published as {target}. Bring "
-                    "it back, or give this publication up with `ckpt resolve`."
-                ) from None
+                raise staged_is_gone(name, folder / file.name, target) from None
+
+
+def staged_is_gone(name: Name, staged: object, target: object) -> Corrupt:
+    return Corrupt(
+        f"{staged}, which {name} has staged, is gone and was not published as {target}. Bring it back, or give this "
+        "publication up with `ckpt resolve`."
+    )

@@ -37,31 +37,36 @@ class Written:
 
 def write(rows: "DataFrame", folder: Path, form: Format) -> tuple[int, tuple[Written, ...]]:
     """Write a batch into a new folder; says how many rows went into which files."""
-    save = _save_parquet if form.name == "parquet" else _save_text
-    count = save(rows, folder, form)
+    count = _save_parquet(rows, folder, form) if form.name == "parquet" else save_counted(rows, folder.as_uri(), form)
     return count, tuple(_files(folder)) if count else ()
+
+
+def save_counted(rows: "DataFrame", uri: str, form: Format) -> int:
+    """Write a batch into a new folder wherever Spark can, and count the rows on their way."""
+    from pyspark.sql import Observation  # noqa: PLC0415 - the command line opens sinks without Spark
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    counted = Observation()
+    _save(rows.observe(counted, sql.count(sql.lit(1)).alias("rows")), uri, form)
+    return int(counted.get["rows"])
+
+
+def is_data(name: str) -> bool:
+    """Whether readers of a folder take a file for a part of it."""
+    return not name.startswith(("_", "."))
 
 
 def _save_parquet(rows: "DataFrame", folder: Path, form: Format) -> int:
     """The footers know how many rows there are: nobody needs to count them on their way."""
     from airflow_provider_ckpt.spark.sinks.footers import count_rows  # noqa: PLC0415 - pyarrow, for those who use it
 
-    _save(rows, folder, form)
+    _save(rows, folder.as_uri(), form)
     return count_rows([folder / file.name for file in _files(folder)])
 
 
-def _save_text(rows: "DataFrame", folder: Path, form: Format) -> int:
-    from pyspark.sql import Observation  # noqa: PLC0415 - the command line opens sinks without Spark
-    from pyspark.sql import functions as sql  # noqa: PLC0415
-
-    counted = Observation()
-    _save(rows.observe(counted, sql.count(sql.lit(1)).alias("rows")), folder, form)
-    return int(counted.get["rows"])
-
-
-def _save(rows: "DataFrame", folder: Path, form: Format) -> None:
+def _save(rows: "DataFrame", uri: str, form: Format) -> None:
     writer = rows.write.format(form.name).options(**{_SUCCESS: "false", **form.options})
-    writer.partitionBy(*form.partition_by).save(folder.as_uri())
+    writer.partitionBy(*form.partition_by).save(uri)
 
 
 def write_micros(rows: "DataFrame") -> None:
@@ -71,5 +76,5 @@ def write_micros(rows: "DataFrame") -> None:
 
 def _files(folder: Path) -> Iterator[Written]:
     for file in sorted(folder.rglob("*")):
-        if file.is_file() and not file.name.startswith(("_", ".")):
+        if file.is_file() and is_data(file.name):
             yield Written(name=str(file.relative_to(folder)), size=file.stat().st_size)

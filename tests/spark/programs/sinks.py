@@ -26,6 +26,7 @@ HALF_A_FILE = 300  # bytes
 SCHEMA = "k int, v int, u int, t timestamp"
 MIDDLE = {  # what a sink does last before its target changes for readers
     "files": ("airflow_provider_ckpt.spark.sinks.landing", "LocalLanding", "_move"),
+    "hdfs": ("airflow_provider_ckpt.spark.sinks.hdfs_landing", "HdfsLanding", "_move"),
     "delta": ("airflow_provider_ckpt.spark.sinks.delta", "DeltaSink", "_write"),
     "iceberg": ("airflow_provider_ckpt.spark.sinks.iceberg", "IcebergSink", "_write"),
     "postgres": ("airflow_provider_ckpt.spark.sinks.postgres_tables", "SinkTables", "note"),
@@ -38,6 +39,8 @@ def make(kind: str, out: Path) -> Sink:
     match kind:
         case "files":
             return sinks.FilesSink(str(out / "files"))
+        case "hdfs":
+            return sinks.FilesSink(os.environ["ROWS_ON_HDFS"])
         case "delta":
             return sinks.DeltaSink(str(out / "delta"), partition_by=["k"])
         case "iceberg":
@@ -98,7 +101,9 @@ def arm(moment: str, kind: str, kinds: int) -> None:
 
     if moment == "middle":
         home, middle = _home(kind)
-        where = "after" if kind == "files" else "before"  # one of several files is published, the marker is not
+        where = (
+            "after" if kind in ("files", "hdfs") else "before"
+        )  # one of several files is published, the marker is not
         _around(home, middle, **{where: lambda *_, **__: _is_committing() and _die()})
     elif moment in ("before-stage", "after-stage"):
         where = moment.partition("-")[0]

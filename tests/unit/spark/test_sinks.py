@@ -10,11 +10,12 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import Corrupt, Fenced, Misused, Refused, UnsafePath
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
-from airflow_provider_ckpt.spark.sinks import FilesSink, Name, PostgresSink, Publication, Sink, Slot, Staged
+from airflow_provider_ckpt.spark.sinks import DeltaSink, FilesSink, Name, PostgresSink, Publication, Sink, Slot, Staged
 from airflow_provider_ckpt.spark.sinks.base import Published, refuse_older
 from airflow_provider_ckpt.spark.sinks.copying import Copy
+from airflow_provider_ckpt.spark.sinks.hdfs_landing import HdfsLanding
 from airflow_provider_ckpt.spark.sinks.landing import read_batch, read_batches
-from airflow_provider_ckpt.spark.sinks.landings import open_landing
+from airflow_provider_ckpt.spark.sinks.landings import open_landing, open_table_landing
 from airflow_provider_ckpt.spark.sinks.ledger import Ledger
 from airflow_provider_ckpt.spark.sinks.seat import Seat
 
@@ -159,11 +160,14 @@ def test_a_sink_that_does_not_know_its_database_says_which_variable_to_set(monke
 
 
 def test_files_land_where_they_can(tmp_path: Path) -> None:
-    assert open_landing(str(tmp_path)).root == str(tmp_path)
+    assert open_table_landing(str(tmp_path)).root == str(tmp_path)
+    assert isinstance(open_landing("hdfs://namenode:8020/orders"), HdfsLanding)
     with pytest.raises(Misused, match="begins with 'ftp'"):
         open_landing("ftp://host/folder")
     with pytest.raises(Misused, match="There is no sink for files of the format 'orc'"):
         FilesSink(str(tmp_path), format="orc")
+    with pytest.raises(Misused, match="Delta and Iceberg tables can not be on HDFS yet"):
+        DeltaSink("hdfs://namenode:8020/orders")
 
 
 def test_a_target_that_knows_a_newer_attempt_refuses_an_older_one() -> None:
