@@ -18,7 +18,7 @@ from fsspec.implementations.webhdfs import WebHDFS
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from airflow_provider_ckpt.protocol.errors import Unreachable
+from airflow_provider_ckpt.protocol.errors import Misused, Unreachable
 from airflow_provider_ckpt.storage.base import CHUNK_BYTES
 from airflow_provider_ckpt.storage.hdfs_errors import HDFS_ERRORS, Refusal, doubtful, explained, is_unclear, refusal_of
 from airflow_provider_ckpt.storage.hdfs_place import HdfsPlace
@@ -68,8 +68,11 @@ class Entry:
 
 
 def connect(place: HdfsPlace) -> "HdfsClient":
-    """Nothing is asked yet. Without a user in the URL it is who Hadoop's own client would be as well."""
-    user = place.user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    """Nothing is asked yet. Without a user in the URL it is who Hadoop's own client would be as well.
+
+    :raises Misused: when nobody knows who that is.
+    """
+    user = place.user or _user_of_this_process()
     fs = cast("WebHdfs", WebHDFS(host=place.host, port=place.port, user=user, skip_instance_cache=True))
     fs.session = _Session()
     return HdfsClient(fs, f"HDFS at {place.host}:{place.port}")
@@ -215,6 +218,15 @@ class _Stream(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def _user_of_this_process() -> str:
+    try:
+        return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    except (KeyError, OSError) as error:  # in containers a process may run as a number
+        raise Misused(
+            "This process has no user name for HDFS: name one with ?user=…, or set HADOOP_USER_NAME."
+        ) from error
 
 
 def _entry(name: str, info: Mapping[str, object]) -> Entry:

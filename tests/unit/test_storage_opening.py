@@ -12,6 +12,7 @@ import airflow_provider_ckpt.storage
 from airflow_provider_ckpt.protocol.errors import Misused, Unreachable, UnsafePath
 from airflow_provider_ckpt.storage import LocalStorage, MemoryStorage, open_storage
 from airflow_provider_ckpt.storage.hdfs import HdfsStorage
+from airflow_provider_ckpt.storage.hdfs_client import connect as connect_hdfs
 from airflow_provider_ckpt.storage.hdfs_place import read_place
 from airflow_provider_ckpt.storage.s3 import S3Storage
 from airflow_provider_ckpt.storage.s3_client import connect
@@ -139,6 +140,16 @@ def test_an_hdfs_url_says_where_spark_and_where_python_finds_it() -> None:
     storage = open_storage("hdfs://namenode:8020/checkpoints?user=spark")
     assert isinstance(storage, HdfsStorage)
     assert storage.url == "hdfs://namenode:8020/checkpoints"
+
+
+def test_on_hdfs_we_are_who_hadoop_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_USER_NAME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)  # as in a container
+    with pytest.raises(Misused, match="set HADOOP_USER_NAME"):
+        open_storage("hdfs://namenode:8020/path")
+    monkeypatch.setenv("HADOOP_USER_NAME", "spark")
+    assert connect_hdfs(read_place(urlsplit("hdfs://namenode:8020/path")))._fs.user == "spark"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
