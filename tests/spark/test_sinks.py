@@ -311,7 +311,47 @@ def test_every_sink_passes_the_conformance_kit(
     record_property("conformance", ", ".join(line for line in driver.said().splitlines() if " s, " in line))
 
 
-@pytest.mark.parametrize("old_first", [True, False], ids=["the old one writes first", "the new one writes first"])
+ORDER = pytest.mark.parametrize(
+    "old_first", [True, False], ids=["the old one writes first", "the new one writes first"]
+)
+
+
+@ORDER
+def test_an_old_driver_that_wakes_up_in_the_middle_of_a_batch_publishes_nothing(
+    stage: Stage, life: Life, old_first: bool
+) -> None:
+    life.feed(2)
+    old = life.start()
+    life.wait_for(old)
+    stage.checkpoint(old)
+    (life.out / "freeze-batch").touch()
+    life.feed(1)
+    stage.until(lambda: all((life.out / f"frozen-{kind}").exists() for kind in ALL), old)
+    old.freeze()
+    (life.out / "freeze-batch").unlink()
+    life.restore()
+    if old_first:
+        _wakes_up_and_ends(old)
+        assert life.seen() == life.each(truth(2))
+    new = life.start()
+    life.feed(1)
+    life.wait_for(new)
+    stage.checkpoint(new)
+    if not old_first:
+        _wakes_up_and_ends(old)
+    assert life.seen() == life.each(truth(4))
+    new.kill()
+    life.restore()
+    life.finish()
+
+
+def _wakes_up_and_ends(old: Driver) -> None:
+    old.thaw()
+    assert old.wait() != 0
+    assert "was replaced by a newer one" in old.said()
+
+
+@ORDER
 def test_an_old_driver_that_wakes_up_in_the_middle_of_a_commit_publishes_nothing_twice(
     stage: Stage, life: Life, old_first: bool
 ) -> None:
@@ -339,9 +379,7 @@ def test_an_old_driver_that_wakes_up_in_the_middle_of_a_commit_publishes_nothing
     stage.checkpoint(new)
     assert life.seen() == life.each(truth(5))
     if not old_first:
-        old.thaw()
-        assert old.wait() != 0
-        assert "was replaced by a newer one" in old.said()
+        _wakes_up_and_ends(old)
     assert life.seen() == life.each(truth(5))
     new.kill()
     life.restore()

@@ -2,7 +2,8 @@
 
 Options, as `name=value`: `sinks=files,delta,…`, `trigger=now|fast`, and `crash=<moment>:<sink>`: the process is gone,
 as by kill -9, when that sink comes to that moment. While the file `fail-<sink>` is there, that sink's commits fail;
-while `freeze-<sink>` is there they wait right before they would publish.
+while `freeze-<sink>` is there they wait right before they would publish; while `freeze-batch` is there, batches that
+are staged do not end.
 """
 
 import logging
@@ -58,6 +59,7 @@ def main(source: str, out: Path, options: dict[str, str]) -> None:
     arm(moment, crashing, len(kinds))
     for kind in kinds:
         disturb(kind, out)
+    _around(Seat, "__call__", after=lambda seat, *_: wait_at(out, "batch", seat.name.sink))
     with CheckpointAgent.from_conf(spark) as ckpt:
         rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source).select("k", "v")
         for kind in kinds:
@@ -84,12 +86,16 @@ def disturb(kind: str, out: Path) -> None:
     def disturbed(*arguments: Any, **named: Any) -> Any:
         if (out / f"fail-{kind}").exists():
             raise OSError(f"the target of {kind} is out of order")
-        while (out / f"freeze-{kind}").exists():
-            (out / f"frozen-{kind}").touch()
-            time.sleep(0.05)
+        wait_at(out, kind, kind)
         return real(*arguments, **named)
 
     setattr(home, middle, disturbed)
+
+
+def wait_at(out: Path, gate: str, who: str) -> None:
+    while (out / f"freeze-{gate}").exists():
+        (out / f"frozen-{who.partition('/')[0]}").touch()
+        time.sleep(0.05)
 
 
 def arm(moment: str, kind: str, kinds: int) -> None:
