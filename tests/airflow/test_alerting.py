@@ -123,8 +123,8 @@ def _the_scheduler_is_dead(airflow: Stage, night: Night) -> None:
     airflow.kill("scheduler")
     until(lambda: airflow.states("orders__sla", "watch")["running"] == 0, "the last look of the sla Dag", airflow.say)
     airflow.ckpt("pipelines", "orders", "--set", f"recovery_point={RECOVERY_POINT.total_seconds():.0f}s")
-    wanted = datetime.now(UTC)
     until(lambda: _alerts(night.drivers)["stale new"], "the driver tells", airflow.say)
+    wanted = _event(airflow, "pipeline.changed").at
     _is_told_in_time(airflow, night, "stale", max(wanted, _newest(airflow).triggered_at + RECOVERY_POINT), WATCH)
 
 
