@@ -1,4 +1,4 @@
-"""A location of a few hundred MB of RocksDB state: checkpoints and restores of it against plain copies of it.
+"""A location of a GB of RocksDB state: checkpoints and restores of it against plain copies of it.
 
 `CKPT_BENCH_STATE_MB` sets its size. One query aggregates keys whose values do not compress; input files arrive one at
 a time, and each is a batch. While measured, the query is idle. What is measured, three times each, in turns:
