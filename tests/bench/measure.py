@@ -63,7 +63,7 @@ class Sizes:
     windows: int = 6  # pairs of them
     live_partitions: int = 200
     partitions: tuple[int, int] = (1_000, 5_000)
-    state_mb: int = 1_000  # of keys and values, before RocksDB compresses
+    state_mb: int = 1_000  # about, in the files of RocksDB
 
 
 QUICK = Sizes(
