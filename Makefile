@@ -32,7 +32,7 @@ demo-spark: setup java ## the same without Airflow, by the ckpt command
 	@$(RUN)/python -m airflow_provider_ckpt.testing.demo_spark
 
 test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
-	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not browser' $(ARGS)
+	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal --durations 25 -m 'not browser' $(ARGS)
 	@test -n "$(ARGS)" || $(MAKE) --no-print-directory test-browser
 
 test-unit: setup ## the quick tests, under a minute

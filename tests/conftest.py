@@ -28,6 +28,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 DATABASES = ("sqlite", "postgresql")
+# The JVMs of drivers live for seconds here: compiling their code well takes longer than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
