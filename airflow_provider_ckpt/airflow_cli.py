@@ -21,10 +21,25 @@ def get_commands() -> list[Any]:
 
 def run(args: argparse.Namespace) -> None:
     from airflow_provider_ckpt.cli import main  # noqa: PLC0415 - as above
-    from airflow_provider_ckpt.hooks.server import server_access  # noqa: PLC0415 - as above
 
-    os.environ.update(_environ(server_access()))
+    for name in ("CKPT_METASTORE", "CKPT_STORAGE", "CKPT_WORK"):
+        os.environ.pop(name, None)  # tasks do not listen to them either
+    os.environ.update(_environ(_access()))
     sys.exit(main(args.arguments[1:] if args.arguments[:1] == ["--"] else args.arguments))
+
+
+def _access() -> "Access":
+    from airflow.sdk.exceptions import AirflowException  # noqa: PLC0415 - as above
+
+    from airflow_provider_ckpt.cli.exit_codes import ExitCode  # noqa: PLC0415 - as above
+    from airflow_provider_ckpt.hooks.server import server_access  # noqa: PLC0415 - as above
+    from airflow_provider_ckpt.protocol.errors import CkptError  # noqa: PLC0415 - as above
+
+    try:
+        return server_access()
+    except (CkptError, AirflowException) as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(ExitCode.MISUSED)
 
 
 def _environ(access: "Access") -> dict[str, str]:

@@ -143,6 +143,12 @@ def checkpoint_dags(  # noqa: PLR0913 - one declaration, all of it optional but 
     :param tags: Airflow's, besides the pipeline's name.
     :return: the Dags by their last word: run, checkpoint, cleanup, restore, sla.
     """
+    for what, given in (("checkpoint", checkpoint), ("cleanup", cleanup), ("look", look)):
+        _check(what, given, Every, "every(minutes=5)")
+    _check("application", application, str, '"orders.py"')
+    _check("retention", retention, Mapping, "keep(last=10)")
+    _check("notify", notify, list | tuple, "[SlackNotifier(…)]")
+    _check("deadline", deadline, DeadlineAlert, "DeadlineAlert(…)")
     checkpoint = checkpoint or every(minutes=5)
     texts = {"interval": format_duration(checkpoint.interval), "restart": restart}
     if recovery_point is not None:
@@ -174,6 +180,13 @@ def checkpoint_dags(  # noqa: PLR0913 - one declaration, all of it optional but 
         "restore": _restore(declared, approve_restore),
         "sla": _sla(declared),
     }
+
+
+def _check(what: str, given: object, kind: Any, example: str) -> None:
+    if given is None and what != "application":
+        return
+    if not isinstance(given, kind):
+        raise Misused(f"{what} is {given!r:.40}: write {what}={example}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

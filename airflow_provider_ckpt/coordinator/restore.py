@@ -153,10 +153,15 @@ class _Ladder:
             pipeline=self._pipeline,
             now=self._inventory.now,
             tip_is_intact=self._is_tip_usable(),
-            is_first_start=not self.started,
+            is_first_start=self._has_never_run(),
             sinks=self._markers(),
             policy=self._options.policy,
         )
+
+    def _has_never_run(self) -> bool:
+        """No driver has come as far as to start a query: nothing can be lost, and nothing can come twice."""
+        graphs = (self._context.store.attempts.graph(self._pipeline, each.number) for each in self.started)
+        return not self._retained and not any(graph.queries for graph in graphs)
 
     def start_of(self, choice: Choice) -> Start:
         if choice.checkpoint is not None:

@@ -134,13 +134,23 @@ class CkptHook(BaseHook):
 
 
 def embedded_access() -> Access:
-    """SQLite and a local folder below AIRFLOW_HOME."""
+    """SQLite and a local folder below AIRFLOW_HOME.
+
+    :raises Misused: when there is a connection after all, which Airflow can not read and passes over.
+    """
+    variable = f"AIRFLOW_CONN_{DEFAULT_CONN_ID.upper()}"
+    if os.environ.get(variable):
+        raise Misused(f"{variable} is set, and Airflow can not read it: is it a whole JSON document?")
     return Access(places=Places(home=_embedded_home(), metastore=None, storage=None, work_folder=None))
 
 
 def access_of(connection: "Connection", aws: "Connection | None") -> Access:
-    """:raises Misused: for extras that nobody knows: a typing error would look like a lost setting."""
+    """:raises Misused: for what nobody knows or what lacks its other half: it would look like a lost setting."""
     extra = connection.extra_dejson
+    if connection.conn_type != CkptHook.conn_type:
+        raise Misused(f"The connection {connection.conn_id} is of type {connection.conn_type}; it must be ckpt.")
+    if extra.get("storage") and not connection.password:
+        raise Misused(f"The connection {connection.conn_id} has a storage and no metastore, whose URL is its password.")
     if unknown := sorted(set(extra) - EXTRAS):
         known = ", ".join(sorted(EXTRAS))
         raise Misused(f"The connection {connection.conn_id} has the extra {unknown[0]!r}; it may have {known}.")

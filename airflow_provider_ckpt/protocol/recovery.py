@@ -174,7 +174,8 @@ def _refuse_fresh(
     bad = f" ({', '.join(f'{id_}: {why}' for id_, why in passed_over)})" if passed_over else ""
     raise Refused(
         f"Pipeline {pipeline} has no checkpoint{when} that can be restored{bad}. Choose an abandoned one with --to, "
-        "repair the storage and run `ckpt verify`, or start from nothing with --allow-fresh-start."
+        f"repair the storage and run `ckpt verify`, or start from nothing with `ckpt restore {pipeline} "
+        "--allow-fresh-start`."
     )
 
 

@@ -1,7 +1,7 @@
 """The agent: what a Spark driver does to be checkpointed, restored and fenced."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -67,11 +67,11 @@ class CheckpointAgent:
         :raises Refused: when a living driver runs the pipeline, or it is meant to be stopped.
         :raises LostRace: when another driver has claimed the same attempt.
         """
-        given = dict(spark.sparkContext.getConf().getAll())
+        given = {**dict(spark.sparkContext.getConf().getAll()), **_ours(spark.conf.getAll)}
         conf = read_conf(given.get, frozenset(given))
         queries = Queries(spark)
         if conf.pipeline is None:
-            _log.info("spark.ckpt.pipeline is not set: this runs as plain Spark, nothing is checkpointed.")
+            _log.warning("spark.ckpt.pipeline is not set: this runs as plain Spark, nothing is checkpointed.")
             return cls(spark, conf, None, queries)
         _refuse_distant_sqlite(given.get("spark.master", ""), conf)
         claimed = claim_attempt(conf, conf.pipeline, spark.sparkContext.applicationId)
@@ -117,6 +117,8 @@ class CheckpointAgent:
         writer = writer.option("checkpointLocation", str(self._folder.location(name)))
         seat = None if sink is None else self._attachment.open_sink(name, sink)
         query = self._launch(name, writer if seat is None else writer.foreachBatch(seat))
+        if seat is not None:
+            _refuse_complete_mode(name, query)
         judged = self._judge_sink(
             name, query, is_ours=path is not None or seat is not None, is_rewindable=is_rewindable
         )
@@ -256,6 +258,20 @@ class CheckpointAgent:
 def _names(what: str, given: str | Iterable[str]) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     return tuple(check_name(what, name) for name in names)
+
+
+def _ours(session: Mapping[str, str]) -> dict[str, str]:
+    """What a notebook has set on its session, after Spark was started."""
+    return {key: value for key, value in session.items() if key.startswith("spark.ckpt.")}
+
+
+def _refuse_complete_mode(name: str, query: StreamingQuery) -> None:
+    if plan.output_mode_of(query) == "Complete":
+        query.stop()
+        raise Refused(
+            f"Query {name} gives its whole result with every batch (outputMode complete), and its sink would publish "
+            "all of it each time. Use update, with a sink that replaces rows by key, or append."
+        )
 
 
 def _safe(spark: SparkSession) -> str:

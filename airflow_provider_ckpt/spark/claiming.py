@@ -166,7 +166,9 @@ def _wait_for_another_beat(context: Context, pipeline: str) -> None:
     """A driver that died a moment ago looks alive for its time to live: whether it beats again tells."""
     seen = living_attempt(context, pipeline)
     if seen is not None:
-        _log.info("Attempt %d of %s was alive a moment ago; waiting to see whether it still is.", seen.number, pipeline)
+        _log.warning(
+            "Attempt %d of %s was alive a moment ago; waiting to see whether it still is.", seen.number, pipeline
+        )
     living = seen
     while living is not None and seen is not None and living.heartbeat_at == seen.heartbeat_at:
         context.sleep(_TICK)
@@ -174,7 +176,7 @@ def _wait_for_another_beat(context: Context, pipeline: str) -> None:
 
 
 def _say_what_is_waited_for(seconds: float) -> None:
-    _log.info("Waiting for the old attempt to end by itself: %.0f s.", seconds)
+    _log.warning("Waiting for the old attempt to end by itself: %.0f s.", seconds)
 
 
 def _start_of(attempt: Attempt) -> str:

@@ -55,6 +55,10 @@ def execution_of(query: Any) -> str:
     return f"{execution.getClass().getSimpleName()} {execution.trigger().toString()}"
 
 
+def output_mode_of(query: Any) -> str:
+    return str(query._jsq.streamingQuery().outputMode().toString())  # noqa: SLF001
+
+
 def is_harmless(sink: str) -> bool:
     """Whether nobody is misled when such a sink sees rows again."""
     return sink in _HARMLESS

@@ -41,6 +41,22 @@ def test_an_extra_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) 
         CkptHook().access()
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"conn_type": "ckpt", "extra": {"storage": "/data"}', "Airflow can not read it"),
+        ('{"conn_type": "ckpt", "extra": {"storage": "/data"}}', "has a storage and no metastore"),
+        ('{"conn_type": "postgres", "password": "x"}', "is of type postgres; it must be ckpt"),
+    ],
+)
+def test_a_connection_that_is_not_whole_is_refused_and_nothing_is_embedded(
+    text: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CKPT_DEFAULT", text)
+    with pytest.raises(Misused, match=why):
+        CkptHook().access()
+
+
 def test_testing_the_connection_says_which_one_failed(
     tmp_path: Path, new_database: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

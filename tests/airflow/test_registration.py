@@ -14,6 +14,7 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_provider_ckpt import get_provider_info
+from airflow_provider_ckpt.cli.exit_codes import ExitCode
 from airflow_provider_ckpt.operators.complete import CompleteCheckpointOperator
 from airflow_provider_ckpt.operators.restore import StartRunOperator
 from airflow_provider_ckpt.plugin import CkptPlugin
@@ -130,16 +131,29 @@ def test_airflow_shows_providers_plugins_and_connections(tmp_path: Path) -> None
 
 
 def _airflow(home: Path, *words: str) -> str:
+    done = _run(home, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _run(home: Path, *words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     binaries = Path(sys.executable).parent
-    done = subprocess.run(
+    return subprocess.run(
         [str(binaries / "airflow"), *words],
-        env={"PATH": str(binaries), "AIRFLOW_HOME": str(home), "COLUMNS": "400"},
+        env={"PATH": str(binaries), "AIRFLOW_HOME": str(home), "COLUMNS": "400", **environment},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_airflow_command_says_what_is_wrong_with_the_connection(tmp_path: Path) -> None:
+    connection = json.dumps({"conn_type": "ckpt", "password": "sqlite:////x.db", "extra": {"storag": "/data"}})
+    done = _run(tmp_path, "ckpt", "list", "orders", AIRFLOW_CONN_CKPT_DEFAULT=connection)
+    assert done.returncode == ExitCode.MISUSED
+    assert "has the extra 'storag'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -541,6 +541,16 @@ def test_invariant_13_retention_is_computed_from_the_store_and_the_listing(house
     newcomer.store.close()
 
 
+def test_invariant_14_what_never_started_a_query_may_start_afresh(house: House) -> None:
+    """A program that failed before its first query: it is mended, and started again."""
+    house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
+    for number in (1, 2):
+        assert house.restore().choice.rung is Rung.FRESH
+        house.store.attempts.claim(NAME, number, f"driver {number}", Graph(()))
+        house.store.attempts.end(NAME, number, AttemptStatus.FAILED, actor="driver", failure="a typing error")
+    assert house.restore().choice.rung is Rung.FRESH
+
+
 def test_invariant_14_no_silent_fresh_start(house: House) -> None:
     house.pipeline()
     with pytest.raises(Refused, match="--allow-fresh-start"):

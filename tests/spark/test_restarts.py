@@ -305,6 +305,8 @@ def test_what_can_not_be_checkpointed_exactly_is_refused_with_a_sentence(stage: 
         "two sinks: Misused: Query two has one sink",
         "taken output: Refused:",
         "bad name: Misused: '../up' can not name a query",
+        "session: Misused: spark.ckpt.poll is 'never'",
+        "whole result: Refused: Query whole gives its whole result with every batch",
         "same name: Misused: Query fine was started already",
     ):
         assert text in said, said

@@ -8,10 +8,14 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_ckpt.protocol.errors import CkptError
 from airflow_provider_ckpt.spark import CheckpointAgent
+from airflow_provider_ckpt.spark.sinks import FilesSink
 
 
 def main(source: str, out: str) -> None:
     spark = SparkSession.builder.getOrCreate()
+    spark.conf.set("spark.ckpt.poll", "never")  # as a notebook does, which has a session already
+    _try("session", lambda: CheckpointAgent.from_conf(spark))
+    spark.conf.unset("spark.ckpt.poll")
     with CheckpointAgent.from_conf(spark) as ckpt:
         rows = spark.readStream.schema("k int, v int").json(source)
         rate = spark.readStream.format("rate").load().writeStream.format("console")
@@ -24,6 +28,8 @@ def main(source: str, out: str) -> None:
         Path(out, "taken", "attempt-1", "_spark_metadata").mkdir(parents=True)
         _try("taken output", lambda: ckpt.start("taken", files, output=f"{out}/taken"))
         _try("bad name", lambda: ckpt.start("../up", files))
+        whole = rows.groupBy("k").count().writeStream.outputMode("complete")
+        _try("whole result", lambda: ckpt.start("whole", whole, sink=FilesSink(f"{out}/whole")))
         ckpt.start("fine", rows.writeStream.format("noop"))
         _try("same name", lambda: ckpt.start("fine", rows.writeStream.format("noop")))
 
