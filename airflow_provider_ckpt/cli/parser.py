@@ -174,7 +174,10 @@ def _add_restore(group: "Group[argparse.ArgumentParser]") -> None:
     parser.add_argument("--old-attempt-is-dead", action="store_true", help="it is gone for certain: do not wait for it")
     parser.add_argument("--allow-fresh-start", action="store_true", help="start from nothing where nothing is usable")
     parser.add_argument("--no-fallback", action="store_true", help="refuse an older one where the newest is corrupt")
-    parser.add_argument("--accept-duplicates", metavar="SINK", nargs="+", action="extend", default=[], type=free_text)
+    twice = "these sinks may see rows twice"
+    parser.add_argument(
+        "--accept-duplicates", metavar="SINK", nargs="+", action="extend", default=[], type=free_text, help=twice
+    )
     _add_dry_run(parser)
 
 
