@@ -26,7 +26,7 @@ from airflow_provider_ckpt.storage.hdfs import HdfsStorage
 from airflow_provider_ckpt.storage.hdfs_client import connect
 from airflow_provider_ckpt.storage.hdfs_place import read_place
 
-URL = "hdfs://namenode:8020/root?webhdfs=namenode:9870&user=spark"
+URL = "hdfs://namenode:8020/base?webhdfs=namenode:9870&user=spark"
 Answer = Exception | tuple[int, dict[str, str], bytes]
 LOST = [requests.ConnectionError("lost"), requests.ReadTimeout("late"), requests.exceptions.ChunkedEncodingError("cut")]
 
@@ -100,7 +100,7 @@ def test_an_unanswered_rename_of_which_nothing_is_seen_is_unknown_and_stays_poss
     play: Play, lost: Exception
 ) -> None:
     storage, script = play(*WRITTEN, lost, ABSENT)
-    with pytest.raises(OutcomeUnknown, match="did not say whether /root/manifest was changed"):
+    with pytest.raises(OutcomeUnknown, match="did not say whether /base/manifest was changed"):
         storage.create("manifest", b"{}")
     assert "DELETE" not in script.asked
 
@@ -194,15 +194,15 @@ def test_a_name_node_that_is_not_there_is_unreachable_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     began = time.monotonic()
-    with pytest.raises(Unreachable, match=f"HDFS at 127.0.0.1:{port} did not serve /root/a"):
-        open_storage(f"hdfs://namenode/root?webhdfs=127.0.0.1:{port}").create("a", b"")
+    with pytest.raises(Unreachable, match=f"HDFS at 127.0.0.1:{port} did not serve /base/a"):
+        open_storage(f"hdfs://namenode/base?webhdfs=127.0.0.1:{port}").create("a", b"")
     assert time.monotonic() - began < 10
 
 
 def test_a_name_node_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_ckpt.storage.hdfs_client._READ_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        storage = open_storage(f"hdfs://namenode/root?webhdfs=127.0.0.1:{server.getsockname()[1]}")
+        storage = open_storage(f"hdfs://namenode/base?webhdfs=127.0.0.1:{server.getsockname()[1]}")
         for call in (lambda: storage.stat("a"), lambda: storage.create("a", b"")):
             with pytest.raises(Unreachable):
                 call()
