@@ -159,7 +159,7 @@ class _Ladder:
         )
 
     def _has_never_run(self) -> bool:
-        """No driver has declared a query, which it does right after it has started it: there is nothing to lose."""
+        """No driver has declared a query, which it does before it starts the first one: there is nothing to lose."""
         graphs = (self._context.store.attempts.graph(self._pipeline, each.number) for each in self.started)
         return not self._retained and not any(graph.queries for graph in graphs)
 

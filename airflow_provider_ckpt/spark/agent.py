@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from airflow_provider_ckpt.protocol.codec import Json
+from airflow_provider_ckpt.protocol.cut import Query
 from airflow_provider_ckpt.protocol.errors import Misused, Refused
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.spark import plan
@@ -116,12 +117,14 @@ class CheckpointAgent:
         self._attachment.check_fits(name, described)
         writer = writer.option("checkpointLocation", str(self._folder.location(name)))
         seat = None if sink is None else self._attachment.open_sink(name, sink)
-        query = self._launch(name, writer if seat is None else writer.foreachBatch(seat))
         if seat is not None:
-            _refuse_complete_mode(name, query)
-        judged = self._judge_sink(
-            name, query, is_ours=path is not None or seat is not None, is_rewindable=is_rewindable
-        )
+            writer = writer.foreachBatch(seat)
+        with self._attachment.announced(Query(name=name, reads=frozenset(inputs), writes=frozenset(channels))):
+            query = _launch(name, writer)
+            if seat is not None:
+                _refuse_complete_mode(name, query)
+            is_ours = path is not None or seat is not None
+            judged = _judge_sink(name, query, is_ours=is_ours, is_rewindable=is_rewindable)
         properties: dict[str, Json] = {
             **described,
             "sink": judged.text,
@@ -138,7 +141,7 @@ class CheckpointAgent:
                 output=path if output is not None else None,
                 properties=properties,
                 can_harm=judged.can_harm,
-                start_again=(writer if seat is None else writer.foreachBatch(seat)).start,
+                start_again=writer.start,
                 seat=seat,
                 query=query,
             )
@@ -222,36 +225,12 @@ class CheckpointAgent:
         folder = Output(base=Path(output))
         return folder.base if self._attachment is None else self._attachment.open_output(name, folder)
 
-    def _judge_sink(self, name: str, query: StreamingQuery, *, is_ours: bool, is_rewindable: bool | None) -> _Sink:
-        kind, text = plan.sink_of(query)
-        if kind == "FileStreamSink" and is_rewindable and not is_ours:
-            query.stop()
-            raise Refused(
-                f"Query {name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
-                "has seen there, and lose rows. Start it with output=… instead of the option path."
-            )
-        is_known = is_ours or plan.is_harmless(kind)
-        return _Sink(
-            text=text, is_rewindable=is_known if is_rewindable is None else is_rewindable, can_harm=not is_known
-        )
-
     def _start_plain(self, name: str, writer: DataStreamWriter, sink: Sink | None) -> StreamingQuery:
         if sink is not None:
             name_of_sink = Name(pipeline=self._folder.pipeline, sink=f"{name}/sink")
             writer = writer.foreachBatch(PlainSeat(name=name_of_sink, sink=sink, scratch=self._folder.scratch(name)))
         query = writer.option("checkpointLocation", self.location(name)).start()
         self._plain.append(query)
-        return query
-
-    def _launch(self, name: str, writer: DataStreamWriter) -> StreamingQuery:
-        query = writer.start()
-        execution = plan.execution_of(query)
-        if not execution.startswith("MicroBatchExecution") or "RealTime" in execution:
-            query.stop()
-            raise Refused(
-                f"Query {name} runs as {execution}: only micro-batches that are committed one after the other can be "
-                "checkpointed exactly. Remove the continuous or real-time trigger, or asynchronous progress tracking."
-            )
         return query
 
 
@@ -263,6 +242,30 @@ def _names(what: str, given: str | Iterable[str]) -> tuple[str, ...]:
 def _ours(session: Mapping[str, str]) -> dict[str, str]:
     """What a notebook has set on its session, after Spark was started."""
     return {key: value for key, value in session.items() if key.startswith("spark.ckpt.")}
+
+
+def _launch(name: str, writer: DataStreamWriter) -> StreamingQuery:
+    query = writer.start()
+    execution = plan.execution_of(query)
+    if not execution.startswith("MicroBatchExecution") or "RealTime" in execution:
+        query.stop()
+        raise Refused(
+            f"Query {name} runs as {execution}: only micro-batches that are committed one after the other can be "
+            "checkpointed exactly. Remove the continuous or real-time trigger, or asynchronous progress tracking."
+        )
+    return query
+
+
+def _judge_sink(name: str, query: StreamingQuery, *, is_ours: bool, is_rewindable: bool | None) -> _Sink:
+    kind, text = plan.sink_of(query)
+    if kind == "FileStreamSink" and is_rewindable and not is_ours:
+        query.stop()
+        raise Refused(
+            f"Query {name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
+            "has seen there, and lose rows. Start it with output=… instead of the option path."
+        )
+    is_known = is_ours or plan.is_harmless(kind)
+    return _Sink(text=text, is_rewindable=is_known if is_rewindable is None else is_rewindable, can_harm=not is_known)
 
 
 def _refuse_complete_mode(name: str, query: StreamingQuery) -> None:

@@ -7,7 +7,8 @@ one thing after the other: a checkpoint, a pause, the end.
 import logging
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from airflow_provider_ckpt.coordinator.commit import commit
 from airflow_provider_ckpt.metastore import Beat
 from airflow_provider_ckpt.protocol.codec import Json
+from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.errors import (
     CkptError,
     Fenced,
@@ -166,10 +168,30 @@ class Attachment:
         recover(self._claimed.context, seat, beginning)
         return seat
 
+    @contextmanager
+    def announced(self, query: Query) -> Iterator[None]:
+        """The store hears of the first query before it runs: else one that dies soon would seem never to have run.
+
+        It is taken back when the query does not start: then nothing has run. Later queries are not announced: a
+        checkpoint may be at work, and would expect them.
+        """
+        if self._queries.names:
+            yield
+            return
+        self._declare(Graph((query,)))
+        try:
+            yield
+        except Exception:
+            self._declare(Graph(()))
+            raise
+
     def add(self, started: Started) -> None:
         self._added_at = time.monotonic()
         self._queries.add(started)
-        patiently(lambda: self._store.attempts.declare(*self._claimed.driver, self._queries.graph))
+        self._declare(self._queries.graph)
+
+    def _declare(self, graph: Graph) -> None:
+        patiently(lambda: self._store.attempts.declare(*self._claimed.driver, graph))
 
     # the end
 

@@ -18,7 +18,7 @@ from airflow_provider_ckpt.operators.cleanup import CleanupCheckpointsOperator
 from airflow_provider_ckpt.operators.spark_submit import CheckpointedSparkSubmitOperator
 from airflow_provider_ckpt.operators.trigger import TriggerCheckpointOperator
 from airflow_provider_ckpt.protocol.alerts import Alert, AlertState
-from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.objectives import ProblemKind
 from airflow_provider_ckpt.protocol.records import AttemptStatus, DesiredState
 from airflow_provider_ckpt.sensors.acks import CheckpointAcksSensor
@@ -54,7 +54,7 @@ def submitting(
     def hold(hook: DriverHook, access: object, attempt: tuple[str, int], application: str) -> str:
         name, number = attempt
         submitted.append(number)
-        house.store.attempts.claim(name, number, "driver", Graph(()))
+        house.store.attempts.claim(name, number, "driver", Graph((Query(name="orders"),)))
         if status is not None:
             house.store.attempts.end(name, number, status, actor="driver", failure="it broke")
         return words

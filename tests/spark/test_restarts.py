@@ -307,6 +307,8 @@ def test_what_can_not_be_checkpointed_exactly_is_refused_with_a_sentence(stage: 
         "bad name: Misused: '../up' can not name a query",
         "session: Misused: spark.ckpt.poll is 'never'",
         "whole result: Refused: Query whole gives its whole result with every batch",
+        "declared after those: []",
+        "declared at launch: ['fine']",
         "same name: Misused: Query fine was started already",
     ):
         assert text in said, said

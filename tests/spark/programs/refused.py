@@ -1,13 +1,19 @@
 """Tries what is refused, one after the other, in one driver, and prints what it is told."""
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.protocol.errors import CkptError
-from airflow_provider_ckpt.spark import CheckpointAgent
+from airflow_provider_ckpt.spark import CheckpointAgent, agent
 from airflow_provider_ckpt.spark.sinks import FilesSink
 
 
@@ -30,8 +36,21 @@ def main(source: str, out: str) -> None:
         _try("bad name", lambda: ckpt.start("../up", files))
         whole = rows.groupBy("k").count().writeStream.outputMode("complete")
         _try("whole result", lambda: ckpt.start("whole", whole, sink=FilesSink(f"{out}/whole")))
-        ckpt.start("fine", rows.writeStream.format("noop"))
+        print(f"declared after those: {_declared()}", flush=True)
+        with patch.object(agent, "_launch", side_effect=_launch):
+            ckpt.start("fine", rows.writeStream.format("noop"))
         _try("same name", lambda: ckpt.start("fine", rows.writeStream.format("noop")))
+
+
+def _launch(name: str, writer: DataStreamWriter) -> StreamingQuery:
+    print(f"declared at launch: {_declared()}", flush=True)
+    return writer.start()
+
+
+def _declared() -> list[str]:
+    """Which queries the store knows of."""
+    with closing(open_metastore(os.environ["CKPT_METASTORE"])) as store:
+        return [query.name for query in store.attempts.graph("orders", 1).queries]
 
 
 def _try(what: str, call: Callable[[], object]) -> None:
