@@ -89,8 +89,11 @@ def _checkpoints_fail_and_a_late_run_is_told_of(airflow: Stage, night: Night, ga
     held = until(lambda: _held(airflow), "a checkpoint is held", airflow.say)
     assert held is not None
     run = held.trigger_key.split("/")[1]
+    airflow.clear("orders__checkpoint", run)
+    assert not night.late(run), "the test means a deadline that is still pending"
     until(lambda: night.late(run), "somebody hears that the run is late", airflow.say)
     assert airflow.state("orders__checkpoint", run) == "running"
+    assert _held(airflow) == held, "the cleared run has found its checkpoint again"
     until(lambda: airflow.state("orders__checkpoint", run) == "failed", "the run fails", airflow.say)
     failed = _event(airflow, "checkpoint.failed")
     _is_told_in_time(airflow, night, "failing", failed.at, LOOK)

@@ -20,9 +20,9 @@ Bench = Callable[[Servers, Sizes, Say], list[Line]]
 
 def _ui(servers: Servers, sizes: Sizes, say: Say) -> list[Line]:
     """It imports Airflow's server, which no other benchmark should pay for."""
-    from . import ui  # noqa: PLC0415
+    from . import browser, ui  # noqa: PLC0415
 
-    return ui.bench(servers, sizes, say)
+    return [*ui.bench(servers, sizes, say), *browser.bench(servers, sizes, say)]
 
 
 BENCHES: dict[str, Bench] = {

@@ -54,7 +54,7 @@ def bench(servers: Servers, sizes: Sizes, say: Say) -> list[Line]:
 
 def _compare(servers: Servers, kind: str, sizes: Sizes, say: Say) -> Iterator[Line]:
     store, rows, members = servers.fresh(kind).open(), max(sizes.rows), max(sizes.partitions)
-    flying = {MANY: _made(store, MANY, rows, members), FEW: _made(store, FEW, SMALL, SMALL)}
+    flying = {MANY: make_history(store, MANY, rows, members), FEW: make_history(store, FEW, SMALL, SMALL)}
     ask = _asker(store)
     for name, path in VIEWS.items():
         large, small = (
@@ -79,7 +79,7 @@ def _asker(store: Metastore) -> Client:
     return program(app, ADA)
 
 
-def _made(store: Metastore, pipeline: str, rows: int, members: int) -> Ref:
+def make_history(store: Metastore, pipeline: str, rows: int, members: int) -> Ref:
     """A long history, and a checkpoint in flight that all but ten have acknowledged."""
     fill(store, pipeline, rows)
     with store.engine.write() as tx:
