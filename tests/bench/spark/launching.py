@@ -22,6 +22,7 @@ CONF = {
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
+    "spark.python.unix.domain.socket.enabled": "true",  # as docs/spark.md tells people to
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

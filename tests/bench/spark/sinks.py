@@ -1,7 +1,8 @@
 """Sinks that publish exactly once: their throughput, and how a commit grows with the number of staged files.
 
-Throughput: three batches are staged and published, against Spark's own writer appending the same three batches to the
-same format and target without exactly-once, in turns. Delta and Iceberg are compared with Spark's Parquet writer, which
+Throughput: batches are staged, two for each checkpoint, and published as the agent does it, each checkpoint while the
+batches of the next one are staged; against Spark's own writer appending the same batches to the same format and target
+without exactly-once, in turns, tables made before. Delta and Iceberg are compared with Spark's Parquet writer, which
 writes no log at all. PostgreSQL is compared with Spark's JDBC writer, its batches rewritten into statements of many
 rows as fast as its driver can; and, shown only, with the same COPY straight into the table, which moves each row once
 where exactly-once has to move it twice.
@@ -12,6 +13,7 @@ Commits: more and more small Parquet files are staged and published, each time t
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
@@ -38,7 +40,8 @@ from tests.bench.measure import Goal, Line, Seconds, in_turns, median_of, show, 
 from tests.bench.spark.stage import Stage, flush, remove
 
 ROWS = 1_000_000  # of a batch
-BATCHES = 3
+BATCHES = 2  # of a checkpoint
+CHECKPOINTS = 3
 NAME = Name(pipeline="bench", sink="query/sink")
 GOAL = Goal(least=0.9)
 LINEAR = Goal(most=1.2)
@@ -101,10 +104,10 @@ def _compare(
 
     once(ours), once(theirs)  # Java compiles what it runs often
     pairs = in_turns(partial(once, ours), partial(once, theirs), ROUNDS)
-    count = rows.count() * BATCHES
+    count = rows.count() * BATCHES * CHECKPOINTS
     stage.report(
         Line(
-            what=f"{kind}: rows/s through the sink, {count:,} rows in {BATCHES} batches",
+            what=f"{kind}: rows/s through the sink, {count:,} rows in {CHECKPOINTS} checkpoints",
             ours=f"{count / median_of(pairs.ours):,.0f}/s",
             against=f"{against}: {count / median_of(pairs.theirs):,.0f}/s",
             ratio=pairs.speed,
@@ -115,17 +118,24 @@ def _compare(
 
 def _publish(make: Make, folder: Path, rows: DataFrame) -> Seconds:
     sink = make(folder)
+    sink.stage(rows.limit(1), _slot(folder, 0))  # makes the table
 
     def work() -> None:
-        staged = [sink.stage(rows, _slot(folder, batch)).document for batch in range(BATCHES)]
-        sink.commit(_publication(sink, staged))
+        with ThreadPoolExecutor(1) as manager:
+            publishing = None
+            for checkpoint in range(1, CHECKPOINTS + 1):
+                batches = range(checkpoint * BATCHES, (checkpoint + 1) * BATCHES)
+                staged = [sink.stage(rows, _slot(folder, batch)).document for batch in batches]
+                if publishing is not None:
+                    publishing.result()  # no two at once
+                publishing = manager.submit(sink.commit, _publication(sink, staged, checkpoint))
 
     return timed(work)
 
 
 def _write_parquet(folder: Path, rows: DataFrame) -> Seconds:
     def work() -> None:
-        for _ in range(BATCHES):
+        for _ in range(CHECKPOINTS * BATCHES):
             rows.write.mode("append").parquet(f"file://{folder}/table")
 
     return timed(work)
@@ -141,7 +151,7 @@ def _insert_rows(folder: Path, rows: DataFrame) -> Seconds:
     options = {"url": _jdbc_url(), "dbtable": "plain", "driver": "org.postgresql.Driver", "batchsize": "10000"}
 
     def work() -> None:
-        for _ in range(BATCHES):
+        for _ in range(CHECKPOINTS * BATCHES):
             rows.write.format("jdbc").options(**options).mode("append").save()
 
     return timed(work)
@@ -166,7 +176,7 @@ def _copy_rows(folder: Path, rows: DataFrame) -> Seconds:
     copy = Copy(url=os.environ["BENCH_POSTGRES"], statement=statement)
 
     def work() -> None:
-        for _ in range(BATCHES):
+        for _ in range(CHECKPOINTS * BATCHES):
             as_lines(rows).mapInArrow(copy, "part long, rows long, bytes long").collect()
 
     return timed(work)
@@ -236,5 +246,5 @@ def _slot(folder: Path, batch: int) -> Slot:
     return Slot(name=NAME, attempt=1, batch=batch, run=run, scratch=folder / "scratch" / run)
 
 
-def _publication(sink: Sink, staged: list[JsonObject]) -> Publication:
-    return Publication(ref=Ref("bench", 1), name=NAME, attempt=1, staged=sink.prepare(staged))
+def _publication(sink: Sink, staged: list[JsonObject], checkpoint: int = 1) -> Publication:
+    return Publication(ref=Ref("bench", checkpoint), name=NAME, attempt=1, staged=sink.prepare(staged))
