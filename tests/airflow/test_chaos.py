@@ -37,7 +37,7 @@ def test_whatever_dies_in_airflow_nothing_is_done_twice_and_nothing_is_stuck(
         _a_cleanup_that_hangs_puts_checkpoints_off_for_a_while_only(airflow)
         _the_task_dies_and_its_driver_lives_on(airflow)
         _the_scheduler_dies_and_resets_a_healthy_task(airflow)
-        _a_failure_while_the_restore_dag_is_paused(airflow)
+        _three_failure_events_at_once_while_the_restore_dag_is_paused(airflow)
         _a_person_restores_to_a_chosen_checkpoint(airflow)
         everything_is_published_once(airflow, orders, tmp_path / "target" / "published")
         _no_checkpoint_was_triggered_twice(airflow)
@@ -102,11 +102,14 @@ def _the_scheduler_dies_and_resets_a_healthy_task(airflow: Stage) -> None:
     airflow.until_completed("orders", 1)
 
 
-def _a_failure_while_the_restore_dag_is_paused(airflow: Stage) -> None:
+def _three_failure_events_at_once_while_the_restore_dag_is_paused(airflow: Stage) -> None:
     attempt = _current(airflow)
     airflow.pause("orders__restore", is_paused=True)
     airflow.kill_drivers()
     until(lambda: _status(airflow) is AttemptStatus.FAILED, "the failure is noticed", airflow.say)
+    with airflow.store.engine.write() as tx:
+        for reporter in ("its task", "the sla Dag"):  # with the driver's own: three events at once
+            tx.record("attempt.failed", "orders", attempt=attempt, actor=reporter)
     for _ in range(3):
         airflow.trigger("orders__restore")
     airflow.pause("orders__restore", is_paused=False)

@@ -1,4 +1,8 @@
-"""An S3 server in a process of its own: moto over HTTP. It shares the machine's cores with whoever it serves."""
+"""An S3 server in a process of its own: moto over HTTP.
+
+It shares the machine's cores with whoever it serves, which a real one does not: it has the lowest priority, so that it
+takes only what is left.
+"""
 
 import signal
 import socket
@@ -25,7 +29,7 @@ def s3_server(folder: Path) -> Iterator[str]:
     port = _free_port()
     with (folder / "s3.log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            ["nice", "-n", "19", sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
             stdout=subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,

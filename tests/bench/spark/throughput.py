@@ -9,7 +9,7 @@ the goal allows, the machine was too busy for a verdict, and none is given.
 The agent is attached in all of them; without checkpoints it asks the store twice a second.
 
 Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
-change with what else the machine does. The S3 server runs on the same cores as Spark, and takes them from it.
+change with what else the machine does.
 """
 
 import os
@@ -72,7 +72,7 @@ def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
 def _compare(stage: Stage, pipeline: str, storage: str) -> None:
     windows = _Windows(stage, pipeline, storage)
     orders = ORDERS[: stage.sizes.windows]
-    rounds = [windows.round(order) for order in (orders[::2] if storage == "S3" else orders)]
+    rounds = [windows.round(order) for order in orders]
     for each in rounds:
         taken = each["with"].taken
         assert taken is not None
