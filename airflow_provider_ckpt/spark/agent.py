@@ -119,27 +119,25 @@ class CheckpointAgent:
         seat = None if sink is None else self._attachment.open_sink(name, sink)
         if seat is not None:
             writer = writer.foreachBatch(seat)
+        known: dict[str, Json] = {
+            **described,
+            "output": None if output is None else str(path),
+            "target": None if sink is None else sink.describe(),
+        }
+        write_description(self._folder, name, known)  # before it publishes: whoever takes over its tip needs it
         with self._attachment.announced(Query(name=name, reads=frozenset(inputs), writes=frozenset(channels))):
             query = _launch(name, writer)
             if seat is not None:
                 _refuse_complete_mode(name, query)
             is_ours = path is not None or seat is not None
             judged = _judge_sink(name, query, is_ours=is_ours, is_rewindable=is_rewindable)
-        properties: dict[str, Json] = {
-            **described,
-            "sink": judged.text,
-            "is_rewindable": judged.is_rewindable,
-            "output": None if output is None else str(path),
-            "target": None if sink is None else sink.describe(),
-        }
-        write_description(self._folder, name, properties)
         self._attachment.add(
             Started(
                 name=name,
                 reads=inputs,
                 writes=channels,
                 output=path if output is not None else None,
-                properties=properties,
+                properties={**known, "sink": judged.text, "is_rewindable": judged.is_rewindable},
                 can_harm=judged.can_harm,
                 start_again=writer.start,
                 seat=seat,

@@ -172,8 +172,9 @@ class Attachment:
     def announced(self, query: Query) -> Iterator[None]:
         """The store hears of the first query before it runs: else one that dies soon would seem never to have run.
 
-        It is taken back when the query does not start: then nothing has run. Later queries are not announced: a
-        checkpoint may be at work, and would expect them.
+        It is taken back when the query does not start, or is refused and stopped: the mended program starts afresh.
+        Where that can not be said it stays, and a person is asked. Later queries are not announced: a checkpoint may be
+        at work, and would expect them.
         """
         if self._queries.names:
             yield
@@ -182,7 +183,8 @@ class Attachment:
         try:
             yield
         except Exception:
-            self._declare(Graph(()))
+            with suppress(CkptError):
+                self._store.attempts.declare(*self._claimed.driver, Graph(()))
             raise
 
     def add(self, started: Started) -> None:

@@ -286,6 +286,19 @@ def test_a_query_that_fails_is_reported_with_its_reason_and_what_can_not_be_chec
     assert "Query totals failed" in attempt.failure
 
 
+def test_a_driver_that_dies_before_it_has_said_what_its_query_is_loses_nothing_of_what_it_published(
+    stage: Stage, out: Path
+) -> None:
+    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    first = stage.start("early_death", stage.folder / "source", out, "dies")
+    assert first.wait() != 0
+    assert (out / "copy" / "attempt-1" / "_spark_metadata" / "0").exists(), "the test means a batch that is published"
+    first.kill()  # what the program has left behind
+    second = stage.start("early_death", stage.folder / "source", out)
+    assert second.wait() == 0, second.said()
+    assert _read_copy(out) == _copied()
+
+
 def test_without_configuration_it_runs_as_plain_spark_and_says_so_once(stage: Stage, out: Path) -> None:
     driver = stage.start("totals", stage.folder / "source", out, "copy=no", is_plain=True)
     assert driver.wait() == 0, driver.said()
