@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from airflow_provider_ckpt.coordinator.commit import Committer, commit
 from airflow_provider_ckpt.coordinator.context import Context
@@ -129,7 +130,13 @@ class _Ladder:
         self._retained = self._inventory.retained
 
     def choose(self) -> Choice:
-        return self._price_sinks(self._climb_ladder())
+        """A tip that failed once is left for what is below it; where nothing there may be used, it is tried again."""
+        try:
+            return self._price_sinks(self._climb_ladder())
+        except Refused:
+            if self._tip is None or self._options.target != Target():
+                raise
+            return Choice(rung=Rung.TIP, checkpoint=None, price=Price(replay=timedelta(0)))
 
     def _climb_ladder(self) -> Choice:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
@@ -160,8 +167,7 @@ class _Ladder:
 
     def _has_never_run(self) -> bool:
         """No driver has declared a query, which it does before it starts the first one: there is nothing to lose."""
-        graphs = (self._context.store.attempts.graph(self._pipeline, each.number) for each in self.started)
-        return not self._retained and not any(graph.queries for graph in graphs)
+        return not self._retained and not any(map(self._queries_of, self.started))
 
     def start_of(self, choice: Choice) -> Start:
         if choice.checkpoint is not None:
@@ -175,7 +181,9 @@ class _Ladder:
             )
         if choice.rung is Rung.TIP:
             return Start(
-                rung=Rung.TIP, parent=self.started[-1].number, fork_at=self._inventory.pipeline.next_checkpoint - 1
+                rung=Rung.TIP,
+                parent=None if self._tip is None else self._tip.number,
+                fork_at=self._inventory.pipeline.next_checkpoint - 1,
             )
         return Start(rung=Rung.FRESH, accepted=choice.price.duplicated)
 
@@ -236,11 +244,27 @@ class _Ladder:
         return self._options.target == Target() and self._is_tip_usable()
 
     def _is_tip_usable(self) -> bool:
-        if not self.started or self.last is None:
-            return False
-        died = self.started[-1]
+        return self._tip is not None and not is_tip_spent(self.started[-1], self._retained)
+
+    @cached_property
+    def _tip(self) -> Attempt | None:
+        """The attempt that a new one can go on from; None where a person went back since, or it is not intact."""
+        died = self._last_that_ran()
+        if died is None or self.last is None:
+            return None
         is_newest = self.last == died or (self.last.rung is Rung.TIP and self.last.parent == died.number)
-        return is_newest and not is_tip_spent(died, self._retained) and self._options.is_tip_intact(died)
+        return died if is_newest and self._options.is_tip_intact(died) else None
+
+    def _last_that_ran(self) -> Attempt | None:
+        """One that began at a tip, and died before it ran a query, has left that tip as it was."""
+        by_number = {each.number: each for each in self.started}
+        died = self.started[-1] if self.started else None
+        while died is not None and died.rung is Rung.TIP and not self._queries_of(died):
+            died = None if died.parent is None else by_number.get(died.parent)
+        return died
+
+    def _queries_of(self, attempt: Attempt) -> frozenset[str]:
+        return self._context.store.attempts.graph(self._pipeline, attempt.number).names
 
     def _markers(self) -> dict[str, SinkMarker]:
         """What was published last: what the targets say, and the store where nobody can ask the target."""

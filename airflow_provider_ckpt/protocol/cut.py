@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
-from airflow_provider_ckpt.protocol.codec import Fields, Json
+from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.records import Cut
 
@@ -22,6 +22,9 @@ class Query:
     name: str
     reads: frozenset[str] = field(default_factory=frozenset)
     writes: frozenset[str] = field(default_factory=frozenset)
+
+    def to_json(self) -> JsonObject:
+        return {"name": self.name, "reads": sorted(self.reads), "writes": sorted(self.writes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,11 @@ class Graph:
         raise Misused(f"The running attempt has no query {name!r}; it has: {known}.")
 
     def to_json(self) -> Json:
-        return [{"name": q.name, "reads": sorted(q.reads), "writes": sorted(q.writes)} for q in self.queries]
+        return [query.to_json() for query in self.queries]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(query.name for query in self.queries)
 
 
 def graph_from_json(document: Json) -> Graph:

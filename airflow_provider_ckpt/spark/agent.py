@@ -19,7 +19,6 @@ from airflow_provider_ckpt.spark.attachment import Attachment
 from airflow_provider_ckpt.spark.claiming import claim_attempt
 from airflow_provider_ckpt.spark.conf import AgentConf, read_conf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
-from airflow_provider_ckpt.spark.notes import write_description
 from airflow_provider_ckpt.spark.queries import Queries, Started
 from airflow_provider_ckpt.spark.sinks.base import Name, Sink
 from airflow_provider_ckpt.spark.sinks.plain import PlainSeat
@@ -113,37 +112,38 @@ class CheckpointAgent:
         if self._attachment is None:
             return self._start_plain(name, writer, sink)
         plan.refuse_deleted_input(name, writer)
+        _refuse_unsaid(name, {self._folder.channel_at(path) for path in plan.paths_of(writer)}, inputs)
+        asked = Query(name=name, reads=frozenset(inputs), writes=frozenset(channels))
         described = plan.describe(writer)
-        self._attachment.check_fits(name, described)
+        self._attachment.check_fits(asked, described)
         writer = writer.option("checkpointLocation", str(self._folder.location(name)))
         seat = None if sink is None else self._attachment.open_sink(name, sink)
         if seat is not None:
             writer = writer.foreachBatch(seat)
-        known: dict[str, Json] = {
+        made_of: dict[str, Json] = {
             **described,
             "output": None if output is None else str(path),
             "target": None if sink is None else sink.describe(),
         }
-        write_description(self._folder, name, known)  # before it publishes: whoever takes over its tip needs it
-        with self._attachment.announced(Query(name=name, reads=frozenset(inputs), writes=frozenset(channels))):
+        with self._attachment.announced(asked, made_of):
             query = _launch(name, writer)
             if seat is not None:
                 _refuse_complete_mode(name, query)
             is_ours = path is not None or seat is not None
             judged = _judge_sink(name, query, is_ours=is_ours, is_rewindable=is_rewindable)
-        self._attachment.add(
-            Started(
-                name=name,
-                reads=inputs,
-                writes=channels,
-                output=path if output is not None else None,
-                properties={**known, "sink": judged.text, "is_rewindable": judged.is_rewindable},
-                can_harm=judged.can_harm,
-                start_again=writer.start,
-                seat=seat,
-                query=query,
+            self._attachment.add(
+                Started(
+                    name=name,
+                    reads=inputs,
+                    writes=channels,
+                    output=path if output is not None else None,
+                    properties={**made_of, "sink": judged.text, "is_rewindable": judged.is_rewindable},
+                    can_harm=judged.can_harm,
+                    start_again=writer.start,
+                    seat=seat,
+                    query=query,
+                )
             )
-        )
         return query
 
     def location(self, name: str, *, reads: str | Iterable[str] = (), is_rewindable: bool = False) -> str:
@@ -160,8 +160,10 @@ class CheckpointAgent:
             can_harm=True,
             start_again=None,
         )
-        self._attachment.check_known(name)
-        self._attachment.add(started)
+        asked = Query(name=name, reads=frozenset(started.reads))
+        self._attachment.check_fits(asked, {})
+        with self._attachment.announced(asked, {}):
+            self._attachment.add(started)
         return str(self._folder.location(name))
 
     def channel(self, name: str) -> str:
@@ -252,6 +254,14 @@ def _launch(name: str, writer: DataStreamWriter) -> StreamingQuery:
             "checkpointed exactly. Remove the continuous or real-time trigger, or asynchronous progress tracking."
         )
     return query
+
+
+def _refuse_unsaid(name: str, read: set[str | None], said: tuple[str, ...]) -> None:
+    if unsaid := sorted(channel for channel in read if channel is not None and channel not in said):
+        raise Refused(
+            f"Query {name} reads the channel {unsaid[0]!r} and does not say so: no cut would be consistent. Start it "
+            f"with reads={unsaid[0]!r}."
+        )
 
 
 def _judge_sink(name: str, query: StreamingQuery, *, is_ours: bool, is_rewindable: bool | None) -> _Sink:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_ckpt.coordinator.commit import commit
 from airflow_provider_ckpt.metastore import Beat
-from airflow_provider_ckpt.protocol.codec import Json
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.errors import (
     CkptError,
@@ -44,6 +44,7 @@ from airflow_provider_ckpt.spark.claiming import Claimed
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.jobs import run_as_tasks
+from airflow_provider_ckpt.spark.notes import write_description
 from airflow_provider_ckpt.spark.persisting import patiently
 from airflow_provider_ckpt.spark.queries import Queries, Started
 from airflow_provider_ckpt.spark.sinks.backoff import Backoff
@@ -104,9 +105,10 @@ class Attachment:
         self._taken: _Taken | None = None
         self._backoff = Backoff()
         self._last_cut: dict[str, int | None] = {}
-        self._began_at = {name: Location(self.folder.location(name)).committed for name in claimed.origin.queries}
+        self._began_at = {name: Location(self.folder.location(name)).committed for name in claimed.origin.graph.names}
         self._has_progressed = False
         self._added_at = time.monotonic()
+        self._starting = threading.Lock()  # a query is announced, and not there yet
         self._is_fenced = threading.Event()
         self._is_silent = threading.Event()
         self._is_to_stop = threading.Event()
@@ -122,22 +124,40 @@ class Attachment:
 
     # the queries
 
-    def check_known(self, name: str) -> None:
-        """A checkpoint knows its queries by name."""
-        known = self._claimed.origin.queries
-        if known and name not in known:
-            raise Refused(
-                f"Attempt {self.folder.attempt} goes on with the queries {', '.join(known)}; this program starts "
-                f"{name!r}. Start it under its old name, or in a pipeline of its own (`ckpt init NAME`)."
-            )
-
-    def check_fits(self, name: str, described: dict[str, Json]) -> None:
-        self.check_known(name)
+    def check_fits(self, query: Query, made_of: JsonObject) -> None:
+        """:raises Refused: when the query does not go on with what the attempt starts from."""
+        name = query.name
+        if name not in self._claimed.origin.graph.names:
+            self._refuse_stranger(query)
         if name in self._queries.names:
             raise Misused(f"Query {name} was started already: give each query of a pipeline a name of its own.")
+        other = next((each.name for each in self._queries if query.writes & set(each.writes)), None)
+        if other is not None:
+            raise Misused(f"Queries {other} and {name} write one channel: each needs a channel of its own.")
         was = self._claimed.origin.described_of(name)
-        if (difference := plan.find_difference(name, was, described)) is not None:
+        if (difference := plan.find_difference(name, was, made_of)) is not None:
             raise Refused(difference)
+
+    def _refuse_stranger(self, query: Query) -> None:
+        """One that nobody knows may be new, or renamed: it is new when all the others have been started."""
+        origin = self._claimed.origin
+        if missing := self._missing():
+            raise Refused(
+                f"Attempt {self.folder.attempt} goes on with the queries {_listed(origin.graph)}; this program starts "
+                f"{query.name!r}, and has not started {missing[0]}. Give a query that was renamed its old name; start "
+                "one that is new after the others."
+            )
+        readers = [each.name for each in origin.graph.queries if each.reads & query.reads]
+        if readers and origin.decided is not None:
+            raise Refused(
+                f"Query {query.name} is new, and reads a channel of which {origin.decided.ref} keeps only what "
+                f"{readers[0]} had not read: it would miss the rest. Let it read what the channel's writer reads, or "
+                "start it in a pipeline of its own (`ckpt init NAME`)."
+            )
+
+    def _missing(self) -> list[str]:
+        """What the attempt goes on with, and the program has not started."""
+        return [query.name for query in self._claimed.origin.graph.queries if query.name not in self._queries]
 
     def open_output(self, query: str, output: Output) -> Path:
         """This attempt's folder of an output, with everything that was published up to its start."""
@@ -162,54 +182,65 @@ class Attachment:
             scratch=self.folder.scratch(query),
         )
         batch = Location(self.folder.location(query)).committed
-        if origin.dead is not None:
-            seat.ledger.adopt(origin.dead.staged(query), upto=batch)
+        seat.ledger.upto(batch)  # refused when something of the tip is missing
         beginning = Beginning(decided=origin.decided, accepted=attempt.accepted, batch=batch)
         recover(self._claimed.context, seat, beginning)
         return seat
 
     @contextmanager
-    def announced(self, query: Query) -> Iterator[None]:
-        """The store hears of the first query before it runs: else one that dies soon would seem never to have run.
+    def announced(self, query: Query, made_of: JsonObject) -> Iterator[None]:
+        """Folder and store hear of a query before it runs: else one that dies soon would seem never to have run.
 
-        It is taken back when the query does not start, or is refused and stopped: the mended program starts afresh.
-        Where that can not be said it stays, and a person is asked. Later queries are not announced: a checkpoint may be
-        at work, and would expect them.
+        It is taken back when the query does not start, or is refused and stopped: the mended program starts it afresh.
+        Where that can not be said it stays, and a person is asked.
         """
-        if self._queries.names:
-            yield
-            return
-        self._declare(Graph((query,)))
-        try:
-            yield
-        except Exception:
-            with suppress(CkptError):
-                self._store.attempts.declare(*self._claimed.driver, Graph(()))
-            raise
+        with self._starting:
+            declared = self._queries.graph
+            write_description(self.folder, query, made_of)
+            self.folder.location(query.name).mkdir(parents=True, exist_ok=True)
+            try:
+                patiently(lambda: self._declare(Graph((*declared.queries, query))))
+                yield
+            except Exception:
+                self._take_back(query, declared)
+                raise
 
     def add(self, started: Started) -> None:
         self._added_at = time.monotonic()
         self._queries.add(started)
-        self._declare(self._queries.graph)
+
+    def _take_back(self, query: Query, declared: Graph) -> None:
+        with suppress(CkptError):
+            self._declare(declared)
+            if query.name not in self._claimed.origin.graph.names:
+                self.folder.forget_query(query.name)
 
     def _declare(self, graph: Graph) -> None:
-        patiently(lambda: self._store.attempts.declare(*self._claimed.driver, graph))
+        self._store.attempts.declare(*self._claimed.driver, graph)
 
     # the end
 
     def wait(self) -> None:
         """Until the attempt has ended, in whichever way."""
-        missing = set(self._claimed.origin.queries) - self._queries.names
-        if missing:
+        if missing := self._missing():
             raise Refused(
-                f"Attempt {self.folder.attempt} goes on with the queries {', '.join(self._claimed.origin.queries)}; "
-                f"this program has not started {', '.join(sorted(missing))}: their state would be lost."
+                f"Attempt {self.folder.attempt} goes on with the queries {_listed(self._claimed.origin.graph)}; "
+                f"this program has not started {', '.join(missing)}: their state would be lost."
             )
+        self._refuse_unwritten_channels()
         self._may_finish.set()
         while not self._has_ended.wait(1.0):  # a wait without end would not hear Ctrl-C
             pass
         if self._failure is not None:
             raise self._failure
+
+    def _refuse_unwritten_channels(self) -> None:
+        written = {channel for each in self._queries for channel in each.writes}
+        for each in self._queries:
+            if unknown := sorted(set(each.reads) - written):
+                raise Misused(
+                    f"Query {each.name} reads the channel {unknown[0]!r}, and no query of this program writes it."
+                )
 
     def close(self, failure: str | None) -> None:
         if not self._has_ended.is_set():
@@ -304,9 +335,9 @@ class Attachment:
         A program that does not call `await_termination`, as in a notebook, has started all when no more come.
         """
         queries = list(self._queries)
-        has_all = set(self._claimed.origin.queries) <= self._queries.names
         are_all = self._may_finish.is_set() or time.monotonic() - self._added_at > _SETTLED
-        return bool(queries) and has_all and are_all and all(each.query is not None for each in queries)
+        has_all = are_all and not self._starting.locked() and not self._missing()
+        return bool(queries) and has_all and all(each.query is not None for each in queries)
 
     def _have_all_ended(self) -> bool:
         queries = list(self._queries)
@@ -454,6 +485,10 @@ class Attachment:
             if not is_noted and self._failure is None and self._was_replaced():
                 self._note_fenced()
         self._has_ended.set()
+
+
+def _listed(graph: Graph) -> str:
+    return ", ".join(query.name for query in graph.queries)
 
 
 def _watchman(claimed: Claimed, tell: Tell) -> Watchman:

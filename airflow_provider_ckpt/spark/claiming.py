@@ -4,7 +4,7 @@ import logging
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -30,9 +30,17 @@ from airflow_provider_ckpt.spark.laying_out import (
     stored_output,
     tip_output,
 )
-from airflow_provider_ckpt.spark.notes import read_description, read_known
+from airflow_provider_ckpt.spark.notes import (
+    Descriptions,
+    read_descriptions,
+    read_known,
+    write_description,
+    write_known,
+)
 from airflow_provider_ckpt.spark.progress import shown_progress
+from airflow_provider_ckpt.spark.sinks.ledger import Ledger
 from airflow_provider_ckpt.spark.sinks.opening import reach_sinks
+from airflow_provider_ckpt.spark.streaming.location import Location
 from airflow_provider_ckpt.spark.tips import tip_checker
 from airflow_provider_ckpt.storage.opening import open_storage
 
@@ -44,11 +52,10 @@ _TICK = 0.5  # seconds
 class Origin:
     """Where an attempt starts: the queries it goes on with, as they were, and their outputs."""
 
-    queries: tuple[str, ...] = ()
-    described: dict[str, JsonObject] | None = None
+    graph: Graph = field(default_factory=lambda: Graph(()))
+    described: Descriptions = field(default_factory=dict)
     manifest: Manifest | None = None  # None: from nothing, or from a tip
     decided: Manifest | None = None  # the newest decided checkpoint that the attempt continues
-    dead: AttemptFolder | None = None  # whose tip it starts from
 
     def lay_out_output(self, context: Context, query: str, output: Output, attempt: int) -> None:
         """Give this attempt's folder of an output what was published up to its start."""
@@ -65,7 +72,7 @@ class Origin:
         return committed if isinstance(committed, int) else -1
 
     def described_of(self, query: str) -> JsonObject:
-        return (self.described or {}).get(query, {})
+        return self.described.get(query, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +162,7 @@ def _next_attempt(context: Context, conf: AgentConf, pipeline: str) -> int:
         if attempt.status is AttemptStatus.PLANNED:
             return current
     _wait_for_another_beat(context, pipeline)
-    options = RestoreOptions(
-        committers=reach_sinks(context, pipeline), is_tip_intact=tip_checker(context, conf.places.work)
-    )
+    options = RestoreOptions(committers=reach_sinks(context, pipeline), is_tip_intact=tip_checker(conf.places.work))
     restored = restore(context, pipeline, options, on_wait=_say_what_is_waited_for)
     return restored.attempt.number
 
@@ -216,7 +221,7 @@ def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder) 
     known = Known()
     known.learn(manifest, identities)
     origin = Origin(
-        queries=tuple(query.name for query in manifest.graph.queries),
+        graph=manifest.graph,
         described={cut.query: cut.properties for cut in manifest.cuts},
         manifest=manifest,
         decided=manifest,
@@ -227,13 +232,26 @@ def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder) 
 def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> tuple[Origin, Known]:
     if attempt.parent is None:
         raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say whose tip it starts from.")
-    graph = context.store.attempts.graph(attempt.pipeline, attempt.parent)
     dead = folder.of(attempt.parent)
+    graph, described = read_descriptions(dead)
     lay_out_tip(graph, dead, folder)
-    names = tuple(query.name for query in graph.queries)
-    described = {name: read_description(dead, name) for name in names}
     decided = _newest_decided(context, attempt.pipeline)
-    return Origin(queries=names, described=described, decided=decided, dead=dead), read_known(context, dead)
+    origin = Origin(graph=graph, described=described, decided=decided)
+    known = read_known(context, dead)
+    _take_over_notes(origin, known, dead, folder)
+    return origin, known
+
+
+def _take_over_notes(origin: Origin, known: Known, dead: AttemptFolder, folder: AttemptFolder) -> None:
+    """Also of queries that this attempt may never come to start: then its folder is a tip as the dead one's was."""
+    for query in origin.graph.queries:
+        committed = Location(folder.location(query.name)).committed
+        if dead.staged(query.name).exists():
+            ledger = Ledger(folder.staged(query.name), origin.floor_of(query.name))
+            ledger.adopt(dead.staged(query.name), upto=committed)
+        write_description(folder, query, origin.described_of(query.name))
+    if known.base is not None:
+        write_known(folder, known)
 
 
 def _newest_decided(context: Context, pipeline: str) -> Manifest | None:

@@ -4,7 +4,7 @@
 
     <work>/<pipeline>/<attempt>/queries/<query>       the query's checkpointLocation
                                 channels/<channel>    what one query writes and another reads, by Spark's file sink
-                                described/<query>     what the query is made of
+                                described/<query>     what the query is made of, and joined to
                                 held/<checkpoint>     second names of what a checkpoint is about to copy
                                 staged/<query>        what a sink has staged and no checkpoint has published
                                 scratch/<query>       where a batch is written before it is sent elsewhere
@@ -13,6 +13,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +39,21 @@ class AttemptFolder:
     def channel(self, name: str) -> Path:
         return self.root / "channels" / name
 
+    def channel_at(self, path: str) -> str | None:
+        """Which channel a path leads to; None when it is none of this attempt's."""
+        folder = Path(path.removeprefix("file://"))
+        return folder.name if folder == self.channel(folder.name) else None
+
     def described(self, query: str) -> Path:
         return self.root / "described" / f"{query}.json"
+
+    @property
+    def descriptions(self) -> Iterator[Path]:
+        return self.root.glob("described/*.json")
+
+    @property
+    def locations(self) -> Iterator[Path]:
+        return self.root.glob("queries/*")
 
     @property
     def known(self) -> Path:
@@ -56,6 +70,11 @@ class AttemptFolder:
 
     def of(self, attempt: int) -> "AttemptFolder":
         return AttemptFolder(work=self.work, pipeline=self.pipeline, attempt=attempt)
+
+    def forget_query(self, name: str) -> None:
+        """Remove what a query has left that did not come to run."""
+        self.described(name).unlink(missing_ok=True)
+        shutil.rmtree(self.location(name), ignore_errors=True)
 
     def forget_older(self) -> None:
         """Remove the folders of attempts before this one: nobody starts from them any more."""

@@ -59,6 +59,7 @@ def lay_out_tip(graph: Graph, dead: AttemptFolder, folder: AttemptFolder) -> Non
     """Make the new attempt's folder from the dead one's: the newest committed batches, and what was planned after."""
     moves = [(dead.root, folder.root)]
     for query in graph.queries:
+        folder.location(query.name).mkdir(parents=True)  # also of one that died before Spark wrote there
         for piece in _tip_pieces(dead.location(query.name)):
             _place(piece, folder.location(query.name) / piece.name, moves)
         for channel in query.writes:

@@ -44,6 +44,12 @@ def refuse_deleted_input(name: str, writer: DataStreamWriter) -> None:
                 )
 
 
+def paths_of(writer: DataStreamWriter) -> list[str]:
+    """The folders that a query reads as a stream."""
+    nodes = _walk(writer._df._jdf.queryExecution().analyzed())  # noqa: SLF001
+    return [options["path"] for node in nodes if "path" in (options := _options(node))]
+
+
 def sink_of(query: Any) -> tuple[str, str]:
     """The kind of a started query's sink, and how it describes itself."""
     sink = query._jsq.streamingQuery().sink()  # noqa: SLF001

@@ -1,6 +1,7 @@
 """Restarts: from the tip, down the ladder, past an old driver that wakes up; stops, refusals and plain Spark."""
 
 import json
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -42,9 +43,9 @@ def _read_totals(out: Path) -> dict[str, dict[int, int]]:
     return {name: {row["k"]: row["s"] for row in rows} for name, rows in read.items()}
 
 
-def _read_copy(out: Path) -> Counter[tuple[int, int]]:
+def _read_copy(output: Path) -> Counter[tuple[int, int]]:
     """As an outside reader without Spark: what the log of the current folder names."""
-    current = out / "copy" / "current"
+    current = output / "current"
     logs = sorted((current / "_spark_metadata").glob("[0-9]*"), key=lambda file: int(file.stem))
     base = max((int(file.stem) for file in logs if file.suffix), default=-1)
     lines = [
@@ -82,7 +83,7 @@ def _finish(stage: Stage, out: Path, *options: str) -> Driver:
     driver = _start(stage, *options)
     assert driver.wait() == 0, driver.said()
     assert _read_totals(out) == _totals()
-    assert _read_copy(out) == _copied()
+    assert _read_copy(out / "copy") == _copied()
     return driver
 
 
@@ -145,12 +146,12 @@ def test_an_old_driver_that_wakes_up_is_fenced_and_harms_nothing(stage: Stage, o
         assert old.wait() != 0, "a fenced driver ends itself"
     new = _start(stage)
     assert new.wait() == 0, new.said()
-    before = _read_copy(out)
+    before = _read_copy(out / "copy")
     if not old_first:
         old.thaw()
         assert old.wait() != 0, "a fenced driver ends itself"
     assert "was replaced by a newer one" in old.said()
-    assert _read_copy(out) == before == _copied()
+    assert _read_copy(out / "copy") == before == _copied()
     assert _read_totals(out) == _totals()
     late = stage.store.attempts.get(NAME, 1)
     assert late.status is AttemptStatus.SUPERSEDED
@@ -203,7 +204,7 @@ def test_logs_that_spark_compacts_outlive_one_rewind_after_the_other(stage: Stag
         log = stage.attempt_folder(attempt) / "queries" / "totals" / "sources" / "0"
         assert list(log.glob("*.compact")), "the test means compacted logs"
         assert _read_totals(out) == _totals(fed)
-        assert _read_copy(out) == _copied(fed)
+        assert _read_copy(out / "copy") == _copied(fed)
 
 
 def test_a_driver_tells_people_itself_and_reports_what_it_measures(stage: Stage, out: Path) -> None:
@@ -286,17 +287,71 @@ def test_a_query_that_fails_is_reported_with_its_reason_and_what_can_not_be_chec
     assert "Query totals failed" in attempt.failure
 
 
-def test_a_driver_that_dies_before_it_has_said_what_its_query_is_loses_nothing_of_what_it_published(
-    stage: Stage, out: Path
+def _start_several(stage: Stage, out: Path, *options: str) -> Driver:
+    return stage.start("several", stage.folder / "source", out, *options)
+
+
+def _die_once(stage: Stage, out: Path, death: str) -> None:
+    driver = _start_several(stage, out, f"dies={death}")
+    assert driver.wait() == -signal.SIGKILL, driver.said()
+    driver.kill()  # what the program has left behind
+
+
+def _finish_several(stage: Stage, out: Path, *options: str) -> Driver:
+    """Twice: a reader that was there first may not have seen all that came through its channel."""
+    for _ in range(2):
+        driver = _start_several(stage, out, *options)
+        assert driver.wait() == 0, driver.said()
+    assert _read_copy(out / "plain") == _copied()
+    assert _read_files(out / "copy") == _copied()
+    return driver
+
+
+def _read_files(folder: Path) -> Counter[tuple[int, int]]:
+    tables = [pq.read_table(file, columns=["k", "v"], partitioning=None) for file in folder.glob("*.parquet")]
+    return Counter((row["k"], row["v"]) for table in tables for row in table.to_pylist())
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    [("batch:copy", "before:copy", "launch:plain"), ("launch:clean", "batch:plain")],
+    ids=["in the middle of its queries", "at its first and its last query"],
+)
+def test_a_driver_that_dies_while_it_starts_loses_nothing_also_before_the_first_checkpoint(
+    stage: Stage, out: Path, deaths: tuple[str, ...]
 ) -> None:
     stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
-    first = stage.start("early_death", stage.folder / "source", out, "dies")
-    assert first.wait() != 0
-    assert (out / "copy" / "attempt-1" / "_spark_metadata" / "0").exists(), "the test means a batch that is published"
-    first.kill()  # what the program has left behind
-    second = stage.start("early_death", stage.folder / "source", out)
-    assert second.wait() == 0, second.said()
-    assert _read_copy(out) == _copied()
+    for death in deaths:
+        _die_once(stage, out, death)
+    _finish_several(stage, out)
+    starts = [stage.store.attempts.get(NAME, number).rung for number in range(1, len(deaths) + 2)]
+    assert starts == [Rung.FRESH, *[Rung.TIP] * len(deaths)], "nobody had to be asked"
+
+
+def test_a_query_that_is_refused_leaves_nothing_in_the_way_of_the_mended_program(stage: Stage, out: Path) -> None:
+    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    for option, text in (
+        ("refused=copy", "is not supported with continuous trigger"),
+        ("unsaid=yes", "Query copy reads the channel 'rows' and does not say so"),
+        ("unknown=yes", "Query plain reads the channel 'nowhere', and no query of this program writes it"),
+    ):
+        driver = _start_several(stage, out, option)
+        assert driver.wait() != 0
+        assert text in driver.said(), driver.said()
+    _finish_several(stage, out)
+
+
+def test_a_new_query_joins_a_pipeline_after_those_that_it_has(stage: Stage, out: Path) -> None:
+    _finish_several(stage, out)
+    for option, text in (
+        ("more=first", "this program starts 'more', and has not started clean"),
+        ("more=channel", "Query more is new, and reads a channel of which orders/2 keeps only what copy had not read"),
+    ):
+        driver = _start_several(stage, out, option)
+        assert driver.wait() != 0
+        assert text in driver.said(), driver.said()
+    _finish_several(stage, out, "more=last")
+    assert _read_copy(out / "more") == _copied()
 
 
 def test_without_configuration_it_runs_as_plain_spark_and_says_so_once(stage: Stage, out: Path) -> None:

@@ -147,7 +147,7 @@ class Life:
         context = self.stage.context
         options = RestoreOptions(
             target=Target(id=to, rewind=is_rewind and to is None),
-            is_tip_intact=lambda dead: tip_is_intact(context, self.stage.work, dead),
+            is_tip_intact=lambda dead: tip_is_intact(self.stage.work, dead),
             is_proven_dead=True,
         )
         return restore(context, NAME, options)
