@@ -1,0 +1,76 @@
+"""When a restart takes the tip, and whose: on both databases, without Spark."""
+
+import pytest
+
+from airflow_provider_ckpt.coordinator.complete import complete
+from airflow_provider_ckpt.protocol.cut import Graph, Query
+from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.protocol.records import Ack, Attempt, Capture, Cut, Participant, Rung
+from airflow_provider_ckpt.protocol.recovery import Target
+from tests.house import NAME, SETTINGS, House
+
+
+def _restart(house: House, target: Target | None = None) -> Attempt:
+    """As a driver does it that finds the dead one's folder intact, if it ran at all."""
+    restored = house.restore(target=target or Target(), is_tip_intact=lambda dead: bool(_graph(house, dead).queries))
+    return restored.attempt
+
+
+def _graph(house: House, attempt: Attempt) -> Graph:
+    return house.store.attempts.graph(NAME, attempt.number)
+
+
+def _run(house: House, attempt: Attempt, *queries: str) -> None:
+    graph = Graph(tuple(Query(name=name) for name in queries))
+    house.store.attempts.claim(NAME, attempt.number, f"driver {attempt.number}", graph)
+
+
+def _first(house: House) -> Attempt:
+    house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
+    first = _restart(house)
+    _run(house, first, "totals")
+    return first
+
+
+def _complete(house: House, attempt: Attempt, *, is_rewindable: bool) -> None:
+    ref = house.in_flight_ref()
+    cut = Cut(query="totals", batch=3, properties={"is_rewindable": is_rewindable})
+    house.store.barriers.capture(ref, attempt.number, Capture(cut=cut, participants=(Participant(name="totals/log"),)))
+    house.store.acks.acknowledge(ref, attempt.number, [Ack(participant="totals/log")])
+    complete(house.context, ref)
+
+
+def test_a_tip_that_failed_once_is_tried_again_where_there_is_no_checkpoint(house: House) -> None:
+    first = _first(house)
+    second = _restart(house)
+    assert (second.rung, second.parent) == (Rung.TIP, first.number)
+    _run(house, second, "totals")
+    third = _restart(house)
+    assert (third.rung, third.parent) == (Rung.TIP, second.number)
+
+
+@pytest.mark.parametrize(("is_rewindable", "rung"), [(True, Rung.CHECKPOINT), (False, Rung.TIP)])
+def test_a_tip_that_failed_once_is_left_for_a_checkpoint_unless_a_rewind_would_break_a_sink(
+    house: House, is_rewindable: bool, rung: Rung
+) -> None:
+    first = _first(house)
+    _complete(house, first, is_rewindable=is_rewindable)
+    second = _restart(house)
+    assert second.rung is Rung.TIP
+    _run(house, second, "totals")
+    assert _restart(house).rung is rung
+
+
+def test_one_who_asks_for_a_rewind_is_not_given_the_tip(house: House) -> None:
+    _complete(house, _first(house), is_rewindable=False)
+    with pytest.raises(Refused, match="a rewind would break totals/sink"):
+        _restart(house, Target(rewind=True))
+
+
+def test_an_attempt_that_died_before_it_ran_a_query_leaves_the_tip_that_it_began_at(house: House) -> None:
+    first = _first(house)
+    for _ in range(2):
+        again = _restart(house)
+        assert (again.rung, again.parent) == (Rung.TIP, first.number)
+        _run(house, again)
+    assert _restart(house).parent == first.number
