@@ -27,7 +27,7 @@ from airflow_provider_ckpt.spark.statsd import Emit, nowhere
 
 _log = logging.getLogger(__name__)
 
-RunShares = Callable[[Order, Sequence[Share]], Sequence[str]]  # as Spark tasks; says who was not accepted
+RunShares = Callable[[Order, Sequence[Share]], None]  # as Spark tasks
 
 
 class _Ended(CkptError):

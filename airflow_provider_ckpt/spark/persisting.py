@@ -7,7 +7,7 @@ time finds its files there already, and its acknowledgements are duplicates: bot
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -68,8 +68,8 @@ class Share:
         return sum(file.size + _BYTES_PER_FILE for file in self.new)
 
 
-def persist(order: Order, shares: Iterable[Share]) -> Iterator[str]:
-    """Make each share durable and acknowledge it; yields the participants that somebody else was faster with.
+def persist(order: Order, shares: Iterable[Share]) -> None:
+    """Make each share durable and acknowledge it, unless somebody was faster.
 
     :raises NotFound: when a file is gone: it was not held, and Spark's maintenance took it away.
     """
@@ -80,7 +80,7 @@ def persist(order: Order, shares: Iterable[Share]) -> Iterator[str]:
         while working:
             done, _ = wait(working, _FLUSH_EVERY, FIRST_EXCEPTION)
             if done:
-                yield from _acknowledge(order, store, [each.result() for each in done])
+                _acknowledge(order, store, [each.result() for each in done])
             working = {each: name for each, name in working.items() if each not in done}
             late = {name for each, name in working.items() if each.running()} - told
             if late:
@@ -113,9 +113,8 @@ def _put(order: Order, storage: Storage, file: NewFile) -> FileRef:
     return FileRef(path=path, name=file.name, size=digest.size, sha256=digest.sha256)
 
 
-def _acknowledge(order: Order, store: Metastore, acks: list[Ack]) -> list[str]:
-    outcomes = patiently(lambda: store.acks.acknowledge(order.ref, order.attempt, acks, host=platform.node()))
-    return [f"{participant} {outcome}" for participant, outcome in outcomes.items() if outcome != "accepted"]
+def _acknowledge(order: Order, store: Metastore, acks: list[Ack]) -> None:
+    patiently(lambda: store.acks.acknowledge(order.ref, order.attempt, acks, host=platform.node()))
 
 
 def patiently(call: Callable[[], _Result], patience: float = _PATIENCE) -> _Result:

@@ -53,7 +53,7 @@ def test_who_takes_longer_than_a_moment_is_seen_at_work_on_its_host(
     monkeypatch.setattr(persisting, "_storage", lambda _: storage)
     monkeypatch.setattr(persisting, "_store", lambda _: house.store)
     order = Order(ref=ref, attempt=1, metastore_url="", storage_url="")
-    task = threading.Thread(target=lambda: list(persist(order, shares(tmp_path))))
+    task = threading.Thread(target=persist, args=(order, shares(tmp_path)))
     task.start()
     try:
         until(lambda: stages(house, ref)[LATE] == ("copying", platform.node()))

@@ -171,5 +171,5 @@ class Synthetic:
         assert checkpoint.phase is Phase.COMPLETED
         return self._stage.see(ref, self._storage).to_last_ack
 
-    def _run_shares(self, tasks: int, order: Order, shares: Sequence[Share]) -> list[str]:
-        return run_as_tasks(self._stage.spark, order, shares, tasks)
+    def _run_shares(self, tasks: int, order: Order, shares: Sequence[Share]) -> None:
+        run_as_tasks(self._stage.spark, order, shares, tasks)
