@@ -611,6 +611,20 @@ def test_a_failed_attempt_is_restored_from_the_newest_checkpoint(
     assert "checkpoint 2" in ckpt("show", "orders").out
 
 
+def test_a_dry_run_says_that_the_manifest_of_its_choice_is_gone(
+    ckpt: Ckpt, driver: Driver, home: Path, take: Callable[..., Ref]
+) -> None:
+    take()
+    take()
+    driver.fail()
+    assert ckpt("restore", "orders", "--dry-run", "--json").document["problem"] is None
+    (manifest,) = (home / "storage" / "orders" / "checkpoints" / "2").glob("manifest*")
+    manifest.unlink()
+    said = ckpt("restore", "orders", "--dry-run")
+    assert "is missing. The restore would find that out, and pass over this checkpoint." in said.out
+    assert ckpt("restore", "orders", "--json").document["checkpoint"]["id"] == 1
+
+
 def test_a_rewind_leaves_newer_checkpoints_abandoned(ckpt: Ckpt, driver: Driver, take: Callable[..., Ref]) -> None:
     take("base")
     take()

@@ -60,7 +60,7 @@ class Sizes:
     files: int = 10_000
     rows: tuple[int, int] = (1_000, 100_000)
     window: float = 10  # seconds between two checkpoints of a streaming query
-    windows: int = 6  # pairs of them
+    windows: int = 12  # rounds of them
     live_partitions: int = 200
     partitions: tuple[int, int] = (1_000, 5_000)
     state_mb: int = 1_000  # about, in the files of RocksDB

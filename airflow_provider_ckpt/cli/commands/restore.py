@@ -9,9 +9,12 @@ from airflow_provider_ckpt.cli import documents, humanise
 from airflow_provider_ckpt.cli.output import Cell, Result, facts, line
 from airflow_provider_ckpt.cli.progress import counting_bytes
 from airflow_provider_ckpt.cli.session import Session
+from airflow_provider_ckpt.coordinator.context import Context
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, living_attempt, plan_restore, restore
 from airflow_provider_ckpt.coordinator.targets import parse_time, target_of
 from airflow_provider_ckpt.protocol.codec import JsonObject
+from airflow_provider_ckpt.protocol.errors import Corrupt
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import Attempt
 from airflow_provider_ckpt.protocol.recovery import Choice, Policy
@@ -48,15 +51,30 @@ def _plan(session: Session, name: str, options: RestoreOptions, as_of: pendulum.
     choice = plan_restore(context, name, options)
     living = None if options.take_over or options.is_proven_dead else living_attempt(context, name)
     alive = None if living is None else living.number
-    warning = f"Attempt {alive} is alive: the restore would be refused without --take-over."
+    problem = _find_problem(context, choice)
+    warnings = [
+        *([] if alive is None else [f"Attempt {alive} is alive: the restore would be refused without --take-over."]),
+        *([] if problem is None else [f"{problem} The restore would find that out, and pass over this checkpoint."]),
+    ]
     return Result(
-        document={**_document(name, choice, None, as_of), "dry_run": True, "alive_attempt": alive},
+        document={**_document(name, choice, None, as_of), "dry_run": True, "alive_attempt": alive, "problem": problem},
         view=[
             line(f"A restore of {name} would choose this. Nothing was changed."),
-            *([] if alive is None else [line(warning, "yellow")]),
+            *[line(warning, "yellow") for warning in warnings],
             facts(_facts(choice, as_of)),
         ],
     )
+
+
+def _find_problem(context: Context, choice: Choice) -> str | None:
+    """A dry run reads the manifest, and leaves the data to the restore."""
+    if choice.checkpoint is None:
+        return None
+    try:
+        load_manifest(context, choice.checkpoint)
+    except Corrupt as error:
+        return str(error)
+    return None
 
 
 def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendulum.DateTime | None) -> Result:
@@ -64,7 +82,7 @@ def _restore(session: Session, name: str, options: RestoreOptions, as_of: pendul
         restored = restore(session.context, name, options, on_bytes, _say_what_is_waited_for)
     attempt = restored.attempt
     return Result(
-        document={**_document(name, restored.choice, attempt, as_of), "dry_run": False, "alive_attempt": None},
+        document=_document(name, restored.choice, attempt, as_of),
         view=[
             line(f"Attempt {attempt.number} of {name} is planned: the next driver that claims it starts there."),
             facts(_facts(restored.choice, as_of)),
@@ -102,4 +120,7 @@ def _document(name: str, choice: Choice, attempt: Attempt | None, as_of: pendulu
         },
         "as_of": documents.time(as_of),
         "as_of_zone": None if as_of is None else as_of.timezone_name,
+        "dry_run": False,
+        "alive_attempt": None,
+        "problem": None,
     }
