@@ -170,6 +170,7 @@ class _Ladder:
         return not self._retained and not any(map(self._queries_of, self.started))
 
     def start_of(self, choice: Choice) -> Start:
+        accepted = tuple(sorted({*choice.price.duplicated, *self._options.policy.accept_duplicates}))
         if choice.checkpoint is not None:
             checkpoint = choice.checkpoint
             return Start(
@@ -177,15 +178,16 @@ class _Ladder:
                 parent=checkpoint.attempt,
                 fork_at=checkpoint.ref.id,
                 restored_from=checkpoint.ref.id,
-                accepted=choice.price.duplicated,
+                accepted=accepted,
             )
         if choice.rung is Rung.TIP:
             return Start(
                 rung=Rung.TIP,
                 parent=None if self._tip is None else self._tip.number,
                 fork_at=self._inventory.pipeline.next_checkpoint - 1,
+                accepted=accepted,
             )
-        return Start(rung=Rung.FRESH, accepted=choice.price.duplicated)
+        return Start(rung=Rung.FRESH, accepted=accepted)
 
     def _committing(self) -> Checkpoint | None:
         return next((each for each in self._retained if each.phase is Phase.COMMITTING), None)

@@ -1,7 +1,7 @@
 """The agent: what a Spark driver does to be checkpointed, restored and fenced."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +15,11 @@ from airflow_provider_ckpt.protocol.cut import Query
 from airflow_provider_ckpt.protocol.errors import Misused, Refused
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.spark import plan
+from airflow_provider_ckpt.spark.asking import Asked, Names, ask
 from airflow_provider_ckpt.spark.attachment import Attachment
 from airflow_provider_ckpt.spark.claiming import claim_attempt
 from airflow_provider_ckpt.spark.conf import AgentConf, read_conf
-from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.queries import Queries, Started
 from airflow_provider_ckpt.spark.sinks.base import Name, Sink
 from airflow_provider_ckpt.spark.sinks.plain import PlainSeat
@@ -86,8 +87,8 @@ class CheckpointAgent:
         name: str,
         writer: DataStreamWriter,
         *,
-        reads: str | Iterable[str] = (),
-        writes: str | Iterable[str] = (),
+        reads: Names = (),
+        writes: Names = (),
         output: str | Path | None = None,
         sink: Sink | None = None,
         is_rewindable: bool | None = None,
@@ -101,69 +102,23 @@ class CheckpointAgent:
         :param is_rewindable: True when the sink is keyed by data, not by batch ids, so that rows which come again
             under other batch ids do no harm. Outputs, channels, memory, console and noop are.
         """
-        check_name("query", name)
-        channels, inputs = _names("channel", writes), _names("channel", reads)
-        path = self._sink_path(name, channels, output)
-        if path is not None:
-            writer = writer.option("path", str(path))
-        if sink is not None and (path is not None or is_rewindable is not None):
-            raise Misused(f"Query {name} has one sink: with sink=… it has no writes, output or is_rewindable.")
+        asked = ask(name, reads=reads, writes=writes, output=output, sink=sink, is_rewindable=is_rewindable)
         writer = writer.queryName(name)
         if self._attachment is None:
-            return self._start_plain(name, writer, sink)
-        plan.refuse_deleted_input(name, writer)
-        _refuse_unsaid(name, {self._folder.channel_at(path) for path in plan.paths_of(writer)}, inputs)
-        asked = Query(name=name, reads=frozenset(inputs), writes=frozenset(channels))
-        described = plan.describe(writer)
-        self._attachment.check_fits(asked, described)
-        writer = writer.option("checkpointLocation", str(self._folder.location(name)))
-        seat = None if sink is None else self._attachment.open_sink(name, sink)
-        if seat is not None:
-            writer = writer.foreachBatch(seat)
-        made_of: dict[str, Json] = {
-            **described,
-            "output": None if output is None else str(path),
-            "target": None if sink is None else sink.describe(),
-        }
-        with self._attachment.announced(asked, made_of):
-            query = _launch(name, writer)
-            if seat is not None:
-                _refuse_complete_mode(name, query)
-            is_ours = path is not None or seat is not None
-            judged = _judge_sink(name, query, is_ours=is_ours, is_rewindable=is_rewindable)
-            self._attachment.add(
-                Started(
-                    name=name,
-                    reads=inputs,
-                    writes=channels,
-                    output=path if output is not None else None,
-                    properties={**made_of, "sink": judged.text, "is_rewindable": judged.is_rewindable},
-                    can_harm=judged.can_harm,
-                    start_again=writer.start,
-                    seat=seat,
-                    query=query,
-                )
-            )
-        return query
+            return self._start_plain(asked, writer)
+        return self._start_attached(self._attachment, asked, writer)
 
-    def location(self, name: str, *, reads: str | Iterable[str] = (), is_rewindable: bool = False) -> str:
+    def location(self, name: str, *, reads: Names = (), is_rewindable: bool = False) -> str:
         """The checkpointLocation of a query that the program starts itself, with `queryName(name)`."""
-        check_name("query", name)
-        if self._attachment is None:
-            return str(self._folder.location(name))
-        started = Started(
-            name=name,
-            reads=_names("channel", reads),
-            writes=(),
-            output=None,
-            properties={"is_rewindable": is_rewindable},
-            can_harm=True,
-            start_again=None,
-        )
-        asked = Query(name=name, reads=frozenset(started.reads))
-        self._attachment.check_fits(asked, {})
-        with self._attachment.announced(asked, {}):
-            self._attachment.add(started)
+        asked = ask(name, reads=reads, is_rewindable=is_rewindable)
+        if self._attachment is not None:
+            self._attachment.check_fits(asked, {})
+            with self._attachment.announced(asked.query, {}):
+                self._attachment.add(
+                    Started(
+                        asked=asked.query, properties={"is_rewindable": is_rewindable}, can_harm=True, start_again=None
+                    )
+                )
         return str(self._folder.location(name))
 
     def channel(self, name: str) -> str:
@@ -215,28 +170,53 @@ class CheckpointAgent:
             return self._attachment.folder
         return AttemptFolder(work=self._conf.places.work, pipeline=f"plain-{_safe(self._spark)}", attempt=0)
 
-    def _sink_path(self, name: str, channels: tuple[str, ...], output: str | Path | None) -> Path | None:
-        if len(channels) > 1 or (channels and output is not None):
-            raise Misused(f"Query {name} has one sink: it writes one channel, or one output.")
-        if channels:
-            return self._folder.channel(channels[0])
-        if output is None:
-            return None
-        folder = Output(base=Path(output))
-        return folder.base if self._attachment is None else self._attachment.open_output(name, folder)
-
-    def _start_plain(self, name: str, writer: DataStreamWriter, sink: Sink | None) -> StreamingQuery:
-        if sink is not None:
-            name_of_sink = Name(pipeline=self._folder.pipeline, sink=f"{name}/sink")
-            writer = writer.foreachBatch(PlainSeat(name=name_of_sink, sink=sink, scratch=self._folder.scratch(name)))
-        query = writer.option("checkpointLocation", self.location(name)).start()
+    def _start_plain(self, asked: Asked, writer: DataStreamWriter) -> StreamingQuery:
+        if asked.channel is not None:
+            writer = writer.option("path", str(self._folder.channel(asked.channel)))
+        if asked.output is not None:
+            writer = writer.option("path", str(asked.output.base))
+        if asked.sink is not None:
+            name = Name(pipeline=self._folder.pipeline, sink=f"{asked.name}/sink")
+            writer = writer.foreachBatch(
+                PlainSeat(name=name, sink=asked.sink, scratch=self._folder.scratch(asked.name))
+            )
+        query = writer.option("checkpointLocation", str(self._folder.location(asked.name))).start()
         self._plain.append(query)
         return query
 
-
-def _names(what: str, given: str | Iterable[str]) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given)
-    return tuple(check_name(what, name) for name in names)
+    def _start_attached(self, attachment: Attachment, asked: Asked, writer: DataStreamWriter) -> StreamingQuery:
+        plan.refuse_deleted_input(asked.name, writer)
+        _refuse_unsaid(asked.query, {self._folder.channel_at(path) for path in plan.paths_of(writer)})
+        described = plan.describe(writer)
+        attachment.check_fits(asked, described)  # before anything is laid out, or seen by outside readers
+        output = None if asked.output is None else attachment.open_output(asked.name, asked.output)
+        seat = None if asked.sink is None else attachment.open_sink(asked.name, asked.sink)
+        path = output if asked.channel is None else self._folder.channel(asked.channel)
+        if path is not None:
+            writer = writer.option("path", str(path))
+        if seat is not None:
+            writer = writer.foreachBatch(seat)
+        writer = writer.option("checkpointLocation", str(self._folder.location(asked.name)))
+        made_of: dict[str, Json] = {
+            **described,
+            "output": None if output is None else str(output),
+            "target": None if asked.sink is None else asked.sink.describe(),
+        }
+        with attachment.announced(asked.query, made_of):
+            query = _launch(asked.name, writer)
+            judged = _judge_sink(asked, query)
+            attachment.add(
+                Started(
+                    asked=asked.query,
+                    output=output,
+                    properties={**made_of, "sink": judged.text, "is_rewindable": judged.is_rewindable},
+                    can_harm=judged.can_harm,
+                    start_again=writer.start,
+                    seat=seat,
+                    query=query,
+                )
+            )
+        return query
 
 
 def _ours(session: Mapping[str, str]) -> dict[str, str]:
@@ -256,33 +236,31 @@ def _launch(name: str, writer: DataStreamWriter) -> StreamingQuery:
     return query
 
 
-def _refuse_unsaid(name: str, read: set[str | None], said: tuple[str, ...]) -> None:
-    if unsaid := sorted(channel for channel in read if channel is not None and channel not in said):
+def _refuse_unsaid(query: Query, read: set[str | None]) -> None:
+    if unsaid := sorted(channel for channel in read if channel is not None and channel not in query.reads):
         raise Refused(
-            f"Query {name} reads the channel {unsaid[0]!r} and does not say so: no cut would be consistent. Start it "
-            f"with reads={unsaid[0]!r}."
+            f"Query {query.name} reads the channel {unsaid[0]!r} and does not say so: no cut would be consistent. "
+            f"Start it with reads={unsaid[0]!r}."
         )
 
 
-def _judge_sink(name: str, query: StreamingQuery, *, is_ours: bool, is_rewindable: bool | None) -> _Sink:
+def _judge_sink(asked: Asked, query: StreamingQuery) -> _Sink:
     kind, text = plan.sink_of(query)
-    if kind == "FileStreamSink" and is_rewindable and not is_ours:
+    if asked.sink is not None and plan.output_mode_of(query) == "Complete":
         query.stop()
         raise Refused(
-            f"Query {name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
+            f"Query {asked.name} gives its whole result with every batch (outputMode complete), and its sink would "
+            "publish all of it each time. Use update, with a sink that replaces rows by key, or append."
+        )
+    if kind == "FileStreamSink" and asked.is_rewindable and not asked.is_ours:
+        query.stop()
+        raise Refused(
+            f"Query {asked.name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
             "has seen there, and lose rows. Start it with output=… instead of the option path."
         )
-    is_known = is_ours or plan.is_harmless(kind)
-    return _Sink(text=text, is_rewindable=is_known if is_rewindable is None else is_rewindable, can_harm=not is_known)
-
-
-def _refuse_complete_mode(name: str, query: StreamingQuery) -> None:
-    if plan.output_mode_of(query) == "Complete":
-        query.stop()
-        raise Refused(
-            f"Query {name} gives its whole result with every batch (outputMode complete), and its sink would publish "
-            "all of it each time. Use update, with a sink that replaces rows by key, or append."
-        )
+    is_known = asked.is_ours or plan.is_harmless(kind)
+    is_rewindable = is_known if asked.is_rewindable is None else asked.is_rewindable
+    return _Sink(text=text, is_rewindable=is_rewindable, can_harm=not is_known)
 
 
 def _safe(spark: SparkSession) -> str:

@@ -38,9 +38,10 @@ from airflow_provider_ckpt.protocol.records import (
     SinkStatus,
     TriggerRequest,
 )
-from airflow_provider_ckpt.spark import plan
+from airflow_provider_ckpt.spark.asking import Asked
 from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
 from airflow_provider_ckpt.spark.claiming import Claimed
+from airflow_provider_ckpt.spark.fitting import Fitting
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.jobs import run_as_tasks
@@ -76,6 +77,7 @@ class Attachment:
     def __init__(self, spark: SparkSession, claimed: Claimed, queries: Queries) -> None:
         self._claimed = claimed
         self._queries = queries
+        self._fitting = Fitting(claimed, queries)
         self._store = claimed.context.store
         self.folder: AttemptFolder = claimed.folder
         settings = self._store.pipelines.get(claimed.pipeline).settings
@@ -124,40 +126,9 @@ class Attachment:
 
     # the queries
 
-    def check_fits(self, query: Query, made_of: JsonObject) -> None:
+    def check_fits(self, asked: Asked, made_of: JsonObject) -> None:
         """:raises Refused: when the query does not go on with what the attempt starts from."""
-        name = query.name
-        if name not in self._claimed.origin.graph.names:
-            self._refuse_stranger(query)
-        if name in self._queries.names:
-            raise Misused(f"Query {name} was started already: give each query of a pipeline a name of its own.")
-        other = next((each.name for each in self._queries if query.writes & set(each.writes)), None)
-        if other is not None:
-            raise Misused(f"Queries {other} and {name} write one channel: each needs a channel of its own.")
-        was = self._claimed.origin.described_of(name)
-        if (difference := plan.find_difference(name, was, made_of)) is not None:
-            raise Refused(difference)
-
-    def _refuse_stranger(self, query: Query) -> None:
-        """One that nobody knows may be new, or renamed: it is new when all the others have been started."""
-        origin = self._claimed.origin
-        if missing := self._missing():
-            raise Refused(
-                f"Attempt {self.folder.attempt} goes on with the queries {_listed(origin.graph)}; this program starts "
-                f"{query.name!r}, and has not started {missing[0]}. Give a query that was renamed its old name; start "
-                "one that is new after the others."
-            )
-        readers = [each.name for each in origin.graph.queries if each.reads & query.reads]
-        if readers and origin.decided is not None:
-            raise Refused(
-                f"Query {query.name} is new, and reads a channel of which {origin.decided.ref} keeps only what "
-                f"{readers[0]} had not read: it would miss the rest. Let it read what the channel's writer reads, or "
-                "start it in a pipeline of its own (`ckpt init NAME`)."
-            )
-
-    def _missing(self) -> list[str]:
-        """What the attempt goes on with, and the program has not started."""
-        return [query.name for query in self._claimed.origin.graph.queries if query.name not in self._queries]
+        self._fitting.check(asked, made_of)
 
     def open_output(self, query: str, output: Output) -> Path:
         """This attempt's folder of an output, with everything that was published up to its start."""
@@ -222,25 +193,12 @@ class Attachment:
 
     def wait(self) -> None:
         """Until the attempt has ended, in whichever way."""
-        if missing := self._missing():
-            raise Refused(
-                f"Attempt {self.folder.attempt} goes on with the queries {_listed(self._claimed.origin.graph)}; "
-                f"this program has not started {', '.join(missing)}: their state would be lost."
-            )
-        self._refuse_unwritten_channels()
+        self._fitting.check_all()
         self._may_finish.set()
         while not self._has_ended.wait(1.0):  # a wait without end would not hear Ctrl-C
             pass
         if self._failure is not None:
             raise self._failure
-
-    def _refuse_unwritten_channels(self) -> None:
-        written = {channel for each in self._queries for channel in each.writes}
-        for each in self._queries:
-            if unknown := sorted(set(each.reads) - written):
-                raise Misused(
-                    f"Query {each.name} reads the channel {unknown[0]!r}, and no query of this program writes it."
-                )
 
     def close(self, failure: str | None) -> None:
         if not self._has_ended.is_set():
@@ -336,7 +294,7 @@ class Attachment:
         """
         queries = list(self._queries)
         are_all = self._may_finish.is_set() or time.monotonic() - self._added_at > _SETTLED
-        has_all = are_all and not self._starting.locked() and not self._missing()
+        has_all = are_all and not self._starting.locked() and not self._fitting.missing
         return bool(queries) and has_all and all(each.query is not None for each in queries)
 
     def _have_all_ended(self) -> bool:
@@ -485,10 +443,6 @@ class Attachment:
             if not is_noted and self._failure is None and self._was_replaced():
                 self._note_fenced()
         self._has_ended.set()
-
-
-def _listed(graph: Graph) -> str:
-    return ", ".join(query.name for query in graph.queries)
 
 
 def _watchman(claimed: Claimed, tell: Tell) -> Watchman:

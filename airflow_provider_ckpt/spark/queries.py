@@ -22,16 +22,18 @@ from airflow_provider_ckpt.spark.sinks.seat import Seat
 class Started:
     """One query; one that its own program starts is found by its name once it runs."""
 
-    name: str
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    output: Path | None
+    asked: Query
     properties: JsonObject
     can_harm: bool  # whether an attempt that was replaced must not go on with it
     start_again: Callable[[], StreamingQuery] | None
+    output: Path | None = None
     seat: Seat | None = None  # of a sink that publishes with checkpoints
     query: StreamingQuery | None = None
     is_paused: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
 
     @property
     def is_active(self) -> bool:
@@ -80,12 +82,7 @@ class Queries:
     @property
     def graph(self) -> Graph:
         with self._lock:
-            return Graph(
-                tuple(
-                    Query(name=each.name, reads=frozenset(each.reads), writes=frozenset(each.writes))
-                    for each in self._started.values()
-                )
-            )
+            return Graph(tuple(each.asked for each in self._started.values()))
 
     @property
     def seats(self) -> dict[str, Seat]:
@@ -136,8 +133,8 @@ class Queries:
 def _member(each: Started) -> Member:
     return Member(
         name=each.name,
-        reads=each.reads,
-        writes=each.writes,
+        reads=tuple(sorted(each.asked.reads)),
+        writes=tuple(sorted(each.asked.writes)),
         output=each.output,
         properties=each.properties,
         is_active=lambda: each.is_active,

@@ -291,8 +291,8 @@ def _start_several(stage: Stage, out: Path, *options: str) -> Driver:
     return stage.start("several", stage.folder / "source", out, *options)
 
 
-def _die_once(stage: Stage, out: Path, death: str) -> None:
-    driver = _start_several(stage, out, f"dies={death}")
+def _die_once(stage: Stage, out: Path, death: str, *options: str) -> None:
+    driver = _start_several(stage, out, f"dies={death}", *options)
     assert driver.wait() == -signal.SIGKILL, driver.said()
     driver.kill()  # what the program has left behind
 
@@ -352,6 +352,18 @@ def test_a_new_query_joins_a_pipeline_after_those_that_it_has(stage: Stage, out:
         assert text in driver.said(), driver.said()
     _finish_several(stage, out, "more=last")
     assert _read_copy(out / "more") == _copied()
+
+
+def test_a_query_that_joined_after_the_checkpoint_does_not_send_its_rows_again_unasked(stage: Stage, out: Path) -> None:
+    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    _finish_several(stage, out)
+    _die_once(stage, out, "batch:more", "more=append")
+    stage.delete_work(3)
+    refused = _start_several(stage, out, "more=append")
+    assert refused.wait() != 0
+    assert "Query more has run, and nothing of that is left where attempt 4 starts" in refused.said(), refused.said()
+    stage.ckpt("restore", NAME, "--accept-duplicates", "more/sink")
+    _finish_several(stage, out, "more=append")
 
 
 def test_without_configuration_it_runs_as_plain_spark_and_says_so_once(stage: Stage, out: Path) -> None:

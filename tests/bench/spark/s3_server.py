@@ -4,6 +4,7 @@ It shares the machine's cores with whoever it serves, which a real one does not:
 takes only what is left.
 """
 
+import os
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import boto3
 
 BUCKET = "checkpoints"
 REGION = "us-east-1"
+SESSION = "BENCH_S3_SESSION"  # names the variable that tells a driver which processes are the server's
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "for-moto", "AWS_SECRET_ACCESS_KEY": "for-moto"}
 
 
@@ -36,6 +38,7 @@ def s3_server(folder: Path) -> Iterator[str]:
             preexec_fn=die_with_parent,
         )
     try:
+        os.environ[SESSION] = str(server.pid)
         endpoint = f"http://127.0.0.1:{port}"
         _make_bucket(endpoint)
         yield f"s3://{BUCKET}/bench?endpoint={endpoint}&region={REGION}&addressing=path"

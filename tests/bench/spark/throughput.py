@@ -11,7 +11,8 @@ given.
 The agent is attached in all of them; without checkpoints it asks the store twice a second.
 
 Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
-change with what else the machine does.
+change with what else the machine does. On S3 the server's own is shown as well: it shares our cores, and takes from the
+query what a real one would not.
 """
 
 import os
@@ -29,10 +30,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from airflow_provider_ckpt.spark.agent import CheckpointAgent
 from airflow_provider_ckpt.spark.streaming.location import Location
 from tests.bench.measure import Goal, Line, show
+from tests.bench.spark.s3_server import SESSION
 from tests.bench.spark.stage import Stage, Taken, megabytes, until
 
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-ROWS = 20_000  # of a batch
+ROWS = 80_000  # of a batch, which takes about a second
 KEYS = 200_000
 ALLOWED = 0.02
 GOAL = Goal(least=1 - ALLOWED)
@@ -43,6 +45,7 @@ WARM_UP = 25  # seconds: Java compiles what it runs often
 class Window:
     rate: float  # rows per second
     cpu: float  # seconds of the processor for each row
+    server: float  # the part of all cores that the S3 server took
     taken: Taken | None
 
 
@@ -96,7 +99,8 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
                 what=f"{what}, {storage}",
                 ours=f"{median(each[kind].rate for each in rounds):,.0f}/s",
                 against=f"none, {without:,.0f}/s; {len(rounds)} rounds {min(ratios):.3f}..{max(ratios):.3f}; by "
-                f"processor time {median(costs):.3f} ({min(costs):.3f}..{max(costs):.3f})",
+                f"processor time {median(costs):.3f} ({min(costs):.3f}..{max(costs):.3f}); the S3 server took "
+                f"{median(each[kind].server for each in rounds):.1%} of the cores",
                 ratio=median(ratios),
                 goal=goal,
             )
@@ -135,14 +139,15 @@ class _Windows:
             self._stage.take(self._pipeline, self._storage)
             time.sleep(self._stage.sizes.window)
         began, before = self._next_commit()
-        used = _processor_seconds()
+        used, served = _processor_seconds(os.getsid(0)), _processor_seconds(_server())
         ref = self._stage.trigger(self._pipeline) if is_with else None
         time.sleep(self._stage.sizes.window)
         ended, after = self._next_commit()
-        used = _processor_seconds() - used
+        used, served = _processor_seconds(os.getsid(0)) - used, _processor_seconds(_server()) - served
         taken = None if ref is None else self._stage.see(ref, self._storage)
         rows = (after - before) * ROWS
-        return Window(rate=rows / (ended - began), cpu=used / rows, taken=taken)
+        cores = (os.cpu_count() or 1) * (ended - began)
+        return Window(rate=rows / (ended - began), cpu=used / rows, server=served / cores, taken=taken)
 
     def _next_commit(self) -> tuple[float, int]:
         """When the next batch is committed, and which it is; by the time of its file, so that looking late is fine."""
@@ -152,9 +157,13 @@ class _Windows:
         return (self._location.root / "commits" / str(batch)).stat().st_mtime, batch
 
 
-def _processor_seconds() -> float:
-    """Of all processes of this session, and of those that they have outlived."""
-    session, ticks = os.getsid(0), 0
+def _server() -> int:
+    return int(os.environ[SESSION])
+
+
+def _processor_seconds(session: int) -> float:
+    """Of all processes of a session, and of those that they have outlived."""
+    ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended while we look
             fields = stat.read_text().rpartition(")")[2].split()

@@ -2,8 +2,8 @@
 
 Options, as `name=value`: with `dies=<moment>:<query>` the driver is killed before it starts that query, at its launch
 when it was announced, or after its first batch; `more=first|last|channel` starts a query that the program did not have
-before; `refused=<query>` asks of that query what Spark does not do; `unsaid=yes` does not say
-what `copy` reads, and `unknown=yes` says of a query that it reads what nobody writes.
+before, and `more=append` one whose sink nobody knows; `refused=<query>` asks of that query what Spark does not do;
+`unsaid=yes` does not say what `copy` reads, and `unknown=yes` says of a query that it reads what nobody writes.
 """
 
 import os
@@ -48,6 +48,8 @@ class Program:
             self.start("more", parquet(rows), output=self.out / "more")
         if more == "channel":
             self.start("more", parquet(through), reads="rows", output=self.out / "more")
+        if more == "append":
+            self.start("more", rows.writeStream.trigger(availableNow=True).foreachBatch(look_at))
         for query in self.spark.streams.active:  # what clean hands on, copy may see in its next run only
             query.awaitTermination()
         self.ckpt.await_termination()
@@ -69,6 +71,10 @@ class Program:
 
 def parquet(rows: DataFrame) -> DataStreamWriter:
     return rows.writeStream.format("parquet").trigger(availableNow=True)
+
+
+def look_at(batch: DataFrame, _: int) -> None:
+    batch.count()
 
 
 def die_after(launch: Callable[[str, DataStreamWriter], StreamingQuery]) -> Callable[[str, DataStreamWriter], None]:
