@@ -258,11 +258,14 @@ class _Ladder:
         return died if is_newest and self._options.is_tip_intact(died) else None
 
     def _last_that_ran(self) -> Attempt | None:
-        """One that began at a tip, and died before it ran a query, has left that tip as it was."""
+        """One that began at a tip, and died before it ran a query, has left that tip as it was.
+
+        One that began elsewhere and ran nothing has none: whatever lies in its folder is somebody else's.
+        """
         by_number = {each.number: each for each in self.started}
         died = self.started[-1] if self.started else None
-        while died is not None and died.rung is Rung.TIP and not self._queries_of(died):
-            died = None if died.parent is None else by_number.get(died.parent)
+        while died is not None and not self._queries_of(died):
+            died = by_number.get(died.parent) if died.rung is Rung.TIP and died.parent is not None else None
         return died
 
     def _queries_of(self, attempt: Attempt) -> frozenset[str]:

@@ -11,13 +11,8 @@ from tests.house import NAME, SETTINGS, House
 
 
 def _restart(house: House, target: Target | None = None) -> Attempt:
-    """As a driver does it that finds the dead one's folder intact, if it ran at all."""
-    restored = house.restore(target=target or Target(), is_tip_intact=lambda dead: bool(_graph(house, dead).queries))
-    return restored.attempt
-
-
-def _graph(house: House, attempt: Attempt) -> Graph:
-    return house.store.attempts.graph(NAME, attempt.number)
+    """As a driver does it that finds every folder intact."""
+    return house.restore(target=target or Target(), is_tip_intact=lambda dead: True).attempt
 
 
 def _run(house: House, attempt: Attempt, *queries: str) -> None:
@@ -74,3 +69,10 @@ def test_an_attempt_that_died_before_it_ran_a_query_leaves_the_tip_that_it_began
         assert (again.rung, again.parent) == (Rung.TIP, first.number)
         _run(house, again)
     assert _restart(house).parent == first.number
+
+
+def test_an_attempt_that_ran_nothing_leaves_no_tip_whatever_lies_in_its_folder(house: House) -> None:
+    """Its folder was made for another metastore: it was refused, and the next one must not start from there."""
+    house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
+    _run(house, _restart(house))
+    assert _restart(house).rung is Rung.FRESH
