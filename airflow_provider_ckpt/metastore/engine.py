@@ -9,7 +9,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NoReturn
@@ -125,10 +125,10 @@ class Engine:
             try:
                 yield tx
             except sa.exc.DBAPIError as error:
-                transaction.rollback()
+                _let_go(transaction)
                 self._nothing_changed(error)
             except BaseException:
-                transaction.rollback()
+                _let_go(transaction)
                 raise
             self._commit(transaction)
         for line in tx.recorded:
@@ -144,7 +144,7 @@ class Engine:
             except sa.exc.DBAPIError as error:
                 self._nothing_changed(error)
             finally:
-                transaction.close()
+                _let_go(transaction)
 
     @contextmanager
     def _connect(self, **options: str) -> Iterator[sa.Connection]:
@@ -189,6 +189,12 @@ class Engine:
                 "check that it runs and can be reached, then try again."
             ) from error
         raise TryAgain(f"The metastore {self.name} refused: {_first_line(error)}. Nothing was changed.") from error
+
+
+def _let_go(transaction: sa.RootTransaction) -> None:
+    """Nothing of it shall stay; when the connection is lost by now, nothing does, and what was read was read."""
+    with suppress(sa.exc.DBAPIError):
+        transaction.rollback()
 
 
 def open_engine(url: str, clock: Clock | None = None) -> Engine:
