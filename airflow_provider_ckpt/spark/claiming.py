@@ -14,7 +14,7 @@ from airflow_provider_ckpt.coordinator.restore import RestoreOptions, living_att
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph
-from airflow_provider_ckpt.protocol.errors import Misused, NotFound, Refused
+from airflow_provider_ckpt.protocol.errors import Corrupt, Misused, NotFound, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState, Ref, Rung
@@ -108,11 +108,19 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
     :raises LostRace: when another driver was faster.
     """
     store = open_metastore(conf.places.metastore_url)
-    context = Context(store=store, storage=open_storage(conf.places.storage_url), actor=application_id)
+    try:
+        context = Context(store=store, storage=open_storage(conf.places.storage_url), actor=application_id)
+        return _claim(context, conf, pipeline, application_id)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _claim(context: Context, conf: AgentConf, pipeline: str, application_id: str) -> Claimed:
     _refuse_if_stopped(context, pipeline)
     number = conf.attempt if conf.attempt is not None else _next_attempt(context, conf, pipeline)
     claim = uuid4().hex
-    attempt = store.attempts.claim(
+    attempt = context.store.attempts.claim(
         pipeline, number, claim, Graph(()), application_id=application_id, host=platform.node()
     )
     folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
@@ -121,7 +129,7 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
         with _beating(context, conf, (pipeline, number, claim)):
             origin, known = _lay_out(context, attempt, folder)
     except BaseException as error:
-        store.attempts.end(pipeline, number, AttemptStatus.FAILED, actor=application_id, failure=str(error))
+        context.store.attempts.end(pipeline, number, AttemptStatus.FAILED, actor=application_id, failure=str(error))
         raise
     return Claimed(
         context=replace(context, actor=f"attempt {number} ({application_id})"),
@@ -234,6 +242,12 @@ def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> tupl
         raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say whose tip it starts from.")
     dead = folder.of(attempt.parent)
     graph, described = read_descriptions(dead)
+    if not graph.queries or not all(dead.location(query.name).is_dir() for query in graph.queries):
+        raise Corrupt(
+            f"Attempt {attempt.number} of {attempt.pipeline} was to start from the tip of attempt {attempt.parent}, "
+            f"and {dead.root} is not there, or not whole. Let the driver see the folder that the restore has seen "
+            "(CKPT_WORK, spark.ckpt.work), and start it again: it looks for its start anew."
+        )
     lay_out_tip(graph, dead, folder)
     decided = _newest_decided(context, attempt.pipeline)
     origin = Origin(graph=graph, described=described, decided=decided)

@@ -621,7 +621,8 @@ def test_a_dry_run_says_that_the_manifest_of_its_choice_is_gone(
     (manifest,) = (home / "storage" / "orders" / "checkpoints" / "2").glob("manifest*")
     manifest.unlink()
     said = ckpt("restore", "orders", "--dry-run")
-    assert "is missing. The restore would find that out, and pass over this checkpoint." in said.out
+    assert "is missing. The restore would find that out, and not start from there." in said.out
+    assert ckpt("restore", "orders", "--to", "2").code != 0, "as it said"
     assert ckpt("restore", "orders", "--json").document["checkpoint"]["id"] == 1
 
 

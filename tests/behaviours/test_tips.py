@@ -1,12 +1,17 @@
 """When a restart takes the tip, and whose: on both databases, without Spark."""
 
+from pathlib import Path
+
 import pytest
 
 from airflow_provider_ckpt.coordinator.complete import complete
+from airflow_provider_ckpt.coordinator.places import Places
 from airflow_provider_ckpt.protocol.cut import Graph, Query
-from airflow_provider_ckpt.protocol.errors import Refused
-from airflow_provider_ckpt.protocol.records import Ack, Attempt, Capture, Cut, Participant, Rung
+from airflow_provider_ckpt.protocol.errors import Corrupt, Refused
+from airflow_provider_ckpt.protocol.records import Ack, Attempt, AttemptStatus, Capture, Cut, Participant, Rung
 from airflow_provider_ckpt.protocol.recovery import Target
+from airflow_provider_ckpt.spark.claiming import claim_attempt
+from airflow_provider_ckpt.spark.conf import AgentConf
 from tests.house import NAME, SETTINGS, House
 
 
@@ -76,3 +81,18 @@ def test_an_attempt_that_ran_nothing_leaves_no_tip_whatever_lies_in_its_folder(h
     house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
     _run(house, _restart(house))
     assert _restart(house).rung is Rung.FRESH
+
+
+def test_a_driver_that_does_not_see_the_tip_which_was_planned_does_not_start_from_nothing(
+    house: House, tmp_path: Path
+) -> None:
+    first = _first(house)
+    _complete(house, first, is_rewindable=True)
+    planned = _restart(house)
+    assert planned.rung is Rung.TIP
+    work = tmp_path / "elsewhere"
+    places = Places(home=tmp_path, metastore=house.url, storage=str(house.folder), work_folder=str(work))
+    with pytest.raises(Corrupt, match="was to start from the tip of attempt 1"):
+        claim_attempt(AgentConf(pipeline=NAME, places=places), NAME, "application")
+    assert house.store.attempts.get(NAME, planned.number).status is AttemptStatus.FAILED
+    assert house.restore().attempt.rung is Rung.CHECKPOINT, "where no tip is to be seen, down the ladder"

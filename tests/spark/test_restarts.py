@@ -350,6 +350,7 @@ def test_a_new_query_joins_a_pipeline_after_those_that_it_has(stage: Stage, out:
         driver = _start_several(stage, out, option)
         assert driver.wait() != 0
         assert text in driver.said(), driver.said()
+        assert not (out / "more").exists(), "outside readers see nothing of what was refused"
     _finish_several(stage, out, "more=last")
     assert _read_copy(out / "more") == _copied()
 
@@ -389,6 +390,7 @@ def test_what_can_not_be_checkpointed_exactly_is_refused_with_a_sentence(stage: 
         "whole result: Refused: Query whole gives its whole result with every batch",
         "declared after those: []",
         "declared at launch: ['fine']",
+        "two writers: Misused: Queries fine and other write one channel",
         "same name: Misused: Query fine was started already",
     ):
         assert text in said, said

@@ -54,7 +54,7 @@ def _plan(session: Session, name: str, options: RestoreOptions, as_of: pendulum.
     problem = _find_problem(context, choice)
     warnings = [
         *([] if alive is None else [f"Attempt {alive} is alive: the restore would be refused without --take-over."]),
-        *([] if problem is None else [f"{problem} The restore would find that out, and pass over this checkpoint."]),
+        *([] if problem is None else [f"{problem} The restore would find that out, and not start from there."]),
     ]
     return Result(
         document={**_document(name, choice, None, as_of), "dry_run": True, "alive_attempt": alive, "problem": problem},

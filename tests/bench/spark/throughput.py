@@ -34,7 +34,7 @@ from tests.bench.spark.s3_server import SESSION
 from tests.bench.spark.stage import Stage, Taken, megabytes, until
 
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-ROWS = 80_000  # of a batch, which takes about a second
+ROWS = 20_000  # of a batch
 KEYS = 200_000
 ALLOWED = 0.02
 GOAL = Goal(least=1 - ALLOWED)

@@ -38,7 +38,8 @@ def main(source: str, out: str) -> None:
         _try("whole result", lambda: ckpt.start("whole", whole, sink=FilesSink(f"{out}/whole")))
         print(f"declared after those: {_declared()}", flush=True)
         with patch.object(agent, "_launch", side_effect=_launch):
-            ckpt.start("fine", rows.writeStream.format("noop"))
+            ckpt.start("fine", files, writes="ab")
+        _try("two writers", lambda: ckpt.start("other", files, writes="ab"))
         _try("same name", lambda: ckpt.start("fine", rows.writeStream.format("noop")))
 
 
