@@ -305,6 +305,7 @@ def _restore(declared: _Declaration, approve_restore: str) -> DAG:
             pipeline=declared.pipeline,
             plan=decide.output,
             approve_restore=approve_restore,
+            ckpt_conn_id=declared.conn_id,
             retries=3,  # Airflow may take an answer that comes within a second for a failure: then it asks again
             retry_delay=_SOON,
         )

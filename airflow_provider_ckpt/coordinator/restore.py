@@ -21,7 +21,7 @@ from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.verify import OnBytes, inspect, verify
 from airflow_provider_ckpt.metastore import Start
 from airflow_provider_ckpt.metastore.leases import restore_owner
-from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound, Refused
+from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound, Refused, TryAgain
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, Cut, Lease, Ref, Rung
@@ -79,7 +79,7 @@ def restore(
 
     :raises Refused: when the running attempt is alive, when nothing usable is there, when a sink has committed beyond
         the chosen checkpoint, or when another target is wanted while an ancestor's commit is not finished.
-    :raises TryAgain: while another restore works.
+    :raises TryAgain: while another restore works, or while a living attempt commits and another target is wanted.
     """
     options = options or RestoreOptions()
     if not options.take_over and not options.is_proven_dead:
@@ -196,6 +196,12 @@ class _Ladder:
         """Decided, so it can be restored; nothing else can be, because nobody knows what its sinks have published."""
         target, ref = self._options.target, checkpoint.ref
         if target.id not in (None, ref.id) or target.savepoint not in (None, checkpoint.name) or target.as_of:
+            alive = None if self._options.is_proven_dead else living_attempt(self._context, self._pipeline)
+            if alive is not None:
+                raise TryAgain(
+                    f"Checkpoint {ref} is being committed by attempt {alive.number}, which is alive: try again in a "
+                    f"moment. If it stays so, `ckpt show {ref}` names the sinks."
+                )
             raise Refused(
                 f"Pipeline {self._pipeline} can not go back before {ref} is committed. Restore it without a target: "
                 f"its driver finishes the commit. Or say what became of it with `ckpt resolve {ref} --sink SINK "

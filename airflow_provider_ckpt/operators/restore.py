@@ -12,7 +12,16 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_ckpt.links.run import RunLink
-from airflow_provider_ckpt.operators.base import WAITING, CkptOperator, given, hook_of, start_dag
+from airflow_provider_ckpt.operators.base import (
+    DEFAULT_CONN_ID,
+    WAITING,
+    CkptOperator,
+    given,
+    hook_of,
+    opened,
+    ref_of,
+    start_dag,
+)
 from airflow_provider_ckpt.protocol.metrics import of_restored
 from airflow_provider_ckpt.protocol.recovery import Choice, Policy
 
@@ -21,6 +30,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_ckpt.coordinator.context import Context
     from airflow_provider_ckpt.coordinator.restore import RestoreOptions
+
+_OWNER_LENGTH = 200  # what the store's column takes; a run's id makes it unique, at its end
 
 
 class RestoringOperator(CkptOperator):
@@ -115,6 +126,7 @@ class DecideRestoreOperator(RestoringOperator):
         price = choice.price
         return {
             "start": _describe(choice),
+            "checkpoint": None if choice.checkpoint is None else choice.checkpoint.ref.id,
             "is_lossy": bool(price.duplicated or price.rolled_back or price.passed_over),
         }
 
@@ -122,23 +134,51 @@ class DecideRestoreOperator(RestoringOperator):
 class ApproveRestoreOperator(ApprovalOperator):
     """Asks a person, in Airflow's UI, where a restore would lose or double something; else it goes on at once.
 
+    The checkpoint that it is about is pinned from the question to the restore: a person may think for longer than
+    retention keeps it.
+
     :param plan: what `DecideRestoreOperator` returned. (templated)
     :param approve_restore: `never`, `on_loss` or `always`.
+    :param ckpt_conn_id: the connection to the metastore and the storage. (templated)
     """
 
-    template_fields: Sequence[str] = ("subject", "body", "plan")
+    template_fields: Sequence[str] = ("subject", "body", "plan", "ckpt_conn_id")
 
-    def __init__(self, *, pipeline: str, plan: Any, approve_restore: str = "on_loss", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        plan: Any,
+        approve_restore: str = "on_loss",
+        ckpt_conn_id: str = DEFAULT_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(subject=f"Restore {pipeline}?", **kwargs)
+        self.pipeline = pipeline
         self.plan = plan
         self.approve_restore = approve_restore
+        self.ckpt_conn_id = ckpt_conn_id
 
     def execute(self, context: "TaskContext") -> Any:
         if self.approve_restore == "always" or (self.approve_restore == "on_loss" and self.plan["is_lossy"]):
+            self._pin(context)
             self.body = f"It would start from {self.plan['start']}."
             return super().execute(context)
         self.log.info("Nobody needs to be asked: it starts from %s.", self.plan["start"])
         return None
+
+    def execute_complete(self, context: "TaskContext", event: dict[str, Any]) -> Any:
+        if event.get("chosen_options") != [self.APPROVE]:
+            with opened(self.ckpt_conn_id, context) as ckpt:
+                _unpin(ckpt, self.pipeline, context)
+        return super().execute_complete(context, event)
+
+    def _pin(self, context: "TaskContext") -> None:
+        if self.plan["checkpoint"] is None:
+            return
+        ref = ref_of(self.pipeline, self.plan["checkpoint"])
+        with opened(self.ckpt_conn_id, context) as ckpt:
+            ckpt.store.pins.add(ref, owner=_asker(context), reason="a person is asked whether to restore it")
 
 
 class RestoreCheckpointOperator(RestoringOperator):
@@ -153,6 +193,7 @@ class RestoreCheckpointOperator(RestoringOperator):
 
         with self.opened(context) as ckpt:
             restored = restore(ckpt, self.pipeline, self.options(ckpt), on_wait=partial(self.log.info, WAITING))
+            _unpin(ckpt, self.pipeline, context)
         emit(of_restored(self.pipeline, restored.choice.rung))
         number = restored.attempt.number
         self.log.info("Attempt %d of %s starts from %s.", number, self.pipeline, _describe(restored.choice))
@@ -176,6 +217,18 @@ class StartRunOperator(BaseOperator):
 
     def execute(self, context: "TaskContext") -> None:
         start_dag(self.run_dag_id, f"attempt-{self.attempt}", conf={"attempt": int(self.attempt)})
+
+
+def _asker(context: "TaskContext") -> str:
+    """Who pins a checkpoint while a person is asked: this run."""
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}"[-_OWNER_LENGTH:]
+
+
+def _unpin(ckpt: "Context", pipeline: str, context: "TaskContext") -> None:
+    for pin in ckpt.store.pins.of(pipeline):
+        if pin.owner == _asker(context):
+            ckpt.store.pins.remove(pin.ref, owner=pin.owner, actor=ckpt.actor)
 
 
 def _describe(choice: Choice) -> str:

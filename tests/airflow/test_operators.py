@@ -279,11 +279,33 @@ def test_a_person_is_asked_where_something_would_be_lost(
 ) -> None:
     asked: list[str | None] = []
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: asked.append(self.body))
-    plan = {"start": "orders/3 (rolls back sink published/sink)", "is_lossy": is_lossy}
+    plan = {"start": "orders/3 (rolls back sink published/sink)", "checkpoint": None, "is_lossy": is_lossy}
     ApproveRestoreOperator(task_id="approve", pipeline=NAME, plan=plan, approve_restore=approve_restore).execute(
         a_context()
     )
     assert asked == (["It would start from orders/3 (rolls back sink published/sink)."] if is_asked else [])
+
+
+@pytest.mark.parametrize("answer", ["Approve", "Reject"])
+def test_what_a_person_is_asked_about_is_kept_until_it_is_restored_or_rejected(
+    house: House, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = house.pipeline()
+    ref = house.checkpoint(driver)
+    house.checkpoint(driver)
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: None)
+    monkeypatch.setattr(ApprovalOperator, "execute_complete", lambda self, context, event: None)
+    plan = decide(to=str(ref.id)).execute(a_context())
+    approve = ApproveRestoreOperator(task_id="approve", pipeline=NAME, plan=plan, approve_restore="always")
+    for _ in range(2):  # the second is a retry
+        approve.execute(a_context())
+    assert [pin.ref for pin in house.store.pins.of(NAME)] == [ref]
+    approve.execute_complete(a_context(), {"chosen_options": [answer]})
+    assert [pin.ref for pin in house.store.pins.of(NAME)] == ([ref] if answer == "Approve" else [])
+    if answer == "Approve":
+        house.store.pipelines.change(NAME, lambda was: change_settings(was, {"attempt_ttl": "1ms"}), actor="me")
+        RestoreCheckpointOperator(task_id="restore", pipeline=NAME, to=str(ref.id)).execute(a_context())
+    assert house.store.pins.of(NAME) == []
 
 
 def test_the_run_of_an_attempt_is_started_by_its_name() -> None:

@@ -723,6 +723,8 @@ def test_invariant_18_committing_ends_by_the_current_agent_a_restore_or_a_person
     assert house.store.checkpoints.fail(ref, FailureReason.ABORTED, "no", actor="x") is False
     assert Phase.FAILED not in TRANSITIONS[Phase.COMMITTING]
     assert house.trigger().skipped is SkipReason.IN_FLIGHT
+    with pytest.raises(TryAgain, match="orders/1 is being committed by attempt 1, which is alive: try again"):
+        plan_restore(house.context, NAME, RestoreOptions(target=Target(id=99), take_over=True))
     with pytest.raises(Refused, match="can not go back before orders/1 is committed"):
         house.restore(to=99)
     restored = house.restore(with_sink=True)
