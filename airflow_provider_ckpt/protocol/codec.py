@@ -122,6 +122,9 @@ class Fields:
         value = self._take(name)
         return value if isinstance(value, dict) else self._refuse(name, "an object", value)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
     def done(self) -> None:
         """Refuse fields that nobody asked for: this version does not know what they mean."""
         if self._left:

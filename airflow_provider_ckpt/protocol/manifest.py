@@ -7,19 +7,20 @@ therefore be moved. Reading checks everything; a version that this package does 
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject, canonical, parse, write_time
 from airflow_provider_ckpt.protocol.cut import Graph, InFlight, graph_from_json, in_flight
 from airflow_provider_ckpt.protocol.errors import Corrupt, Misused, UnknownVersion
 from airflow_provider_ckpt.protocol.paths import check_name, home
-from airflow_provider_ckpt.protocol.records import SHA256, Consumed, Cut, FileRef, Kind, ParticipantKind, Ref
+from airflow_provider_ckpt.protocol.records import SHA256, Consumed, Cut, FileRef, Kind, Member, ParticipantKind, Ref
 from airflow_provider_ckpt.protocol.timeline import Segment, Timeline
 
 FORMAT = "airflow-provider-ckpt manifest"
 VERSION = 1
+VERSION_WITH_PACKS = 2  # written only where there are packs, so that what has none can be read by older packages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,11 @@ class Manifest:
         return {file.path: file for part in self.parts for file in part.files}
 
     @property
+    def laid_out(self) -> tuple[FileRef, ...]:
+        """Every file once, with all members that any part needs."""
+        return joined(file for part in self.parts for file in part.files)
+
+    @property
     def sinks(self) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.kind is ParticipantKind.SINK)
 
@@ -79,7 +85,7 @@ class Manifest:
         return canonical(
             {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION_WITH_PACKS if any(file.members for file in self.files.values()) else VERSION,
                 "pipeline": self.ref.pipeline,
                 "checkpoint": self.ref.id,
                 "kind": self.kind,
@@ -94,6 +100,21 @@ class Manifest:
                 "parts": [_part_to_json(part) for part in sorted(self.parts, key=lambda part: part.participant)],
             }
         )
+
+
+def joined(files: Iterable[FileRef]) -> tuple[FileRef, ...]:
+    """Every file once, by its path; a pack with all members that are named."""
+    by_path: dict[str, list[FileRef]] = {}
+    for file in files:
+        by_path.setdefault(file.path, []).append(file)
+    return tuple(_join(same) for same in by_path.values())
+
+
+def _join(same: Sequence[FileRef]) -> FileRef:
+    if len(same) == 1 or not same[0].members:
+        return same[0]
+    members = {member.name: member for file in same for member in file.members}
+    return replace(same[0], members=tuple(sorted(members.values(), key=lambda member: member.offset)))
 
 
 def digest(data: bytes) -> str:
@@ -129,15 +150,30 @@ def read_decided_marker(what: str, data: bytes) -> str:
 
 
 def file_to_json(file: FileRef) -> Json:
-    return {"path": file.path, "name": file.name, "size": file.size, "sha256": file.sha256}
+    document: dict[str, Json] = {"path": file.path, "name": file.name, "size": file.size, "sha256": file.sha256}
+    if file.members:
+        document["members"] = [
+            {"name": member.name, "offset": member.offset, "size": member.size} for member in file.members
+        ]
+    return document
 
 
 def file_from_fields(fields: Fields) -> FileRef:
     file = FileRef(
-        path=fields.text("path"), name=fields.text("name"), size=fields.whole("size"), sha256=fields.text("sha256")
+        path=fields.text("path"),
+        name=fields.text("name"),
+        size=fields.whole("size"),
+        sha256=fields.text("sha256"),
+        members=tuple(map(_member, fields.items("members"))) if "members" in fields else (),
     )
     fields.done()
     return file
+
+
+def _member(fields: Fields) -> Member:
+    member = Member(name=fields.text("name"), offset=fields.whole("offset"), size=fields.whole("size"))
+    fields.done()
+    return member
 
 
 def consumed_to_json(consumed: Iterable[Consumed]) -> Json:
@@ -159,9 +195,9 @@ def _consumed(fields: Fields) -> Consumed:
 def _check_version(what: str, fields: Fields) -> None:
     if (written_as := fields.text("format")) != FORMAT:
         raise Corrupt(f"{what} is no manifest: its format is {written_as!r:.60}.")
-    if (version := fields.whole("version")) != VERSION:
+    if (version := fields.whole("version")) not in (VERSION, VERSION_WITH_PACKS):
         raise UnknownVersion(
-            f"{what} has manifest version {version}; this package reads version {VERSION}. "
+            f"{what} has manifest version {version}; this package reads versions {VERSION} and {VERSION_WITH_PACKS}. "
             "Use the version of airflow-provider-ckpt that wrote it, or a newer one."
         )
 

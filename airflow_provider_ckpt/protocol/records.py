@@ -95,13 +95,28 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One of the small files that a pack holds, one after the other."""
+
+    name: str  # what it is called in the layout that a restore makes
+    offset: int
+    size: int
+
+    def __post_init__(self) -> None:
+        check_path(self.name)
+        if self.offset < 0 or self.size < 0:
+            raise Corrupt(f"The file {self.name} can not have {self.size} bytes from {self.offset} on.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileRef:
-    """One immutable file of a checkpoint."""
+    """One immutable file of a checkpoint; one with members is a pack, and those of them that are needed are named."""
 
     path: str  # where it is stored, below the manifest's base
     name: str  # what it is called in the layout that a restore makes
     size: int
     sha256: str
+    members: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -110,6 +125,16 @@ class FileRef:
             raise Corrupt(f"The file {self.path} can not have {self.size} bytes.")
         if not SHA256.fullmatch(self.sha256):
             raise Corrupt(f"The file {self.path} has no SHA-256 but {self.sha256!r:.80}.")
+        for member in self.members:
+            if member.offset + member.size > self.size:
+                raise Corrupt(
+                    f"The pack {self.path} of {self.size} bytes can not hold {member.name}: it would end after it."
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a restore lays out."""
+        return tuple(member.name for member in self.members) or (self.name,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

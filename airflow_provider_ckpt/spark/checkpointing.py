@@ -14,6 +14,7 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.protocol.cut import Graph
 from airflow_provider_ckpt.protocol.errors import CkptError, LostRace, Refused, TryAgain
+from airflow_provider_ckpt.protocol.manifest import joined
 from airflow_provider_ckpt.protocol.metrics import of_driver
 from airflow_provider_ckpt.protocol.phases import UNDECIDED
 from airflow_provider_ckpt.protocol.reasons import FailureReason
@@ -22,7 +23,8 @@ from airflow_provider_ckpt.spark.capturing import Captured, Capturing, HeldPart,
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.holding import Holder, Known
 from airflow_provider_ckpt.spark.notes import write_known
-from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, patiently
+from airflow_provider_ckpt.spark.packing import NewFile
+from airflow_provider_ckpt.spark.persisting import Order, Share, patiently
 from airflow_provider_ckpt.spark.statsd import Emit, nowhere
 
 _log = logging.getLogger(__name__)
@@ -163,7 +165,7 @@ class _BaseGone(CkptError):
 def _share(part: HeldPart, captured: Captured) -> Share:
     return Share(
         participant=part.participant,
-        stored=tuple(file.stored for file in part.files if file.stored is not None),
+        stored=joined(file.stored for file in part.files if file.stored is not None),
         new=tuple(
             NewFile(name=file.name, source=str(file.source), size=file.size)
             for file in part.files

@@ -6,8 +6,8 @@ again by its inode, size and time: a batch that is run again writes a new file u
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_provider_ckpt.protocol.codec import JsonObject
@@ -16,6 +16,8 @@ from airflow_provider_ckpt.protocol.records import FileRef, Kind
 from airflow_provider_ckpt.spark.streaming.location import Piece
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
 from airflow_provider_ckpt.storage.local_files import link_or_copy
+
+_LITTLE = 4  # a pack is given up when less than this part of it is needed
 
 Identity = tuple[int, int, int]  # inode, size, time of change
 
@@ -46,7 +48,7 @@ class Known:
         if manifest.kind is Kind.SAVEPOINT:
             return
         self.base = manifest.ref.id
-        stored = {file.name: file for file in manifest.files.values()}
+        stored = {name: file for each in manifest.laid_out for name, file in _by_name(each)}
         self.files = {name: (identities[name], stored[name]) for name in identities.keys() & stored.keys()}
 
     def forget(self) -> None:
@@ -96,6 +98,15 @@ class Holder:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         target.write_bytes(data)
+
+
+def _by_name(file: FileRef) -> Iterator[tuple[str, FileRef]]:
+    """A pack of which little is needed any more is not built on: what is needed goes into a new one."""
+    if not file.members:
+        yield file.name, file
+    elif sum(member.size for member in file.members) * _LITTLE >= file.size:
+        for member in file.members:
+            yield member.name, replace(file, members=(member,))
 
 
 def identify(file: Path) -> Identity:

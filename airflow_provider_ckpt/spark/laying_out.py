@@ -15,6 +15,7 @@ from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.holding import Identity, identify
+from airflow_provider_ckpt.spark.packing import unpack
 from airflow_provider_ckpt.spark.relocating import Move, has_paths, relocate
 from airflow_provider_ckpt.spark.streaming import logs
 from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage
@@ -32,22 +33,27 @@ def lay_out_checkpoint(
     moves = [(root_of(manifest), folder.root)]
     present = _laid_out_data(manifest)
 
-    def lay_out(file: FileRef) -> tuple[str, Identity | None]:
-        target = folder.root / file.name
-        if has_paths(file.name):
-            data = relocate(_read(context, manifest, file), moves)
-            _write_new(target, _without_absent(file.name, data, folder, present))
-            identity = None
+    def lay_out(file: FileRef) -> dict[str, Identity]:
+        if file.members or has_paths(file.name):
+            contents = _read(context, manifest, file)
+            identities = {name: identity for name, data in contents if (identity := write(name, data)) is not None}
         else:
-            context.storage.fetch(manifest.located(file), target)
-            identity = _checked(target, file)
+            context.storage.fetch(manifest.located(file), folder.root / file.name)
+            identities = {file.name: _checked(folder.root / file.name, file)}
         on_file(file.size)
-        return file.name, identity
+        return identities
 
-    named = {file.name: file for part in manifest.parts for file in part.files}
-    identities = dict(context.each(lay_out, named.values()))
+    def write(name: str, data: bytes) -> Identity | None:
+        target = folder.root / name
+        if has_paths(name):
+            _write_new(target, _without_absent(name, relocate(data, moves), folder, present))
+            return None
+        _write_new(target, data)
+        return identify(target)
+
+    laid_out = {name: each for found in context.each(lay_out, manifest.laid_out) for name, each in found.items()}
     _settle_logs(manifest.graph, folder)
-    return {name: identity for name, identity in identities.items() if identity is not None}
+    return laid_out
 
 
 def root_of(manifest: Manifest) -> Path:
@@ -106,10 +112,11 @@ def tip_output(old: Path) -> Iterator[tuple[str, bytes]]:
 
 def stored_output(context: Context, manifest: Manifest, query: str) -> Iterator[tuple[str, bytes]]:
     prefix = f"outputs/{query}/{FOLDER}/"
-    for part in manifest.parts:
-        for file in part.files:
-            if file.name.startswith(prefix):
-                yield file.name.removeprefix(prefix), _read(context, manifest, file)
+    for file in manifest.laid_out:
+        if any(name.startswith(prefix) for name in file.names):
+            for name, data in _read(context, manifest, file):
+                if name.startswith(prefix):
+                    yield name.removeprefix(prefix), data
 
 
 # inside
@@ -167,7 +174,7 @@ def _take_over(old: Path, new: Path, name: str) -> None:
 
 def _laid_out_data(manifest: Manifest) -> frozenset[str]:
     """The names of all data in flight: channels' logs keep nothing else."""
-    return frozenset(file.name for part in manifest.parts for file in part.files if file.name.startswith("channels/"))
+    return frozenset(name for file in manifest.laid_out for name in file.names if name.startswith("channels/"))
 
 
 def _without_absent(name: str, data: bytes, folder: AttemptFolder, present: frozenset[str]) -> bytes:
@@ -179,8 +186,10 @@ def _without_absent(name: str, data: bytes, folder: AttemptFolder, present: froz
     return logs.write_log(kept)
 
 
-def _read(context: Context, manifest: Manifest, file: FileRef) -> bytes:
-    return context.storage.read(manifest.located(file))
+def _read(context: Context, manifest: Manifest, file: FileRef) -> Iterator[tuple[str, bytes]]:
+    """The contents by name: of a file, or of what is needed of a pack."""
+    data = context.storage.read(manifest.located(file))
+    return unpack(file, data) if file.members else iter([(file.name, data)])
 
 
 def _checked(target: Path, file: FileRef) -> Identity:

@@ -7,11 +7,12 @@ time finds its files there already, and its acknowledgements are duplicates: bot
 
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,8 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import OutcomeUnknown, TryAgain
 from airflow_provider_ckpt.protocol.paths import file_path
 from airflow_provider_ckpt.protocol.records import Ack, FileRef, Ref
-from airflow_provider_ckpt.storage.base import Storage
+from airflow_provider_ckpt.spark.packing import NewFile, pack, plan_packs
+from airflow_provider_ckpt.storage.base import Storage, digest_bytes
 from airflow_provider_ckpt.storage.opening import open_storage
 
 _PATIENCE = 120.0  # seconds that one call is tried again for
@@ -42,13 +44,6 @@ class Order:
 
     def __repr__(self) -> str:
         return f"Order({self.ref})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewFile:
-    name: str  # in the layout that a restore makes
-    source: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +91,7 @@ def _tell(order: Order, store: Metastore, late: list[str]) -> None:
 
 def _make_durable(order: Order, storage: Storage, share: Share) -> Ack:
     began = time.monotonic()
-    new = tuple(_put(order, storage, file) for file in share.new)
+    new = _put_all(order, storage, share)
     return Ack(
         participant=share.participant,
         files=(*share.stored, *new),
@@ -107,10 +102,28 @@ def _make_durable(order: Order, storage: Storage, share: Share) -> Ack:
     )
 
 
+def _put_all(order: Order, storage: Storage, share: Share) -> tuple[FileRef, ...]:
+    if not storage.is_remote:
+        return tuple(_put(order, storage, file) for file in share.new)
+    alone, packs = plan_packs(share.new)
+    names = (f"packs/{share.participant}.{number}" for number in count())
+    return (
+        *(_put(order, storage, file) for file in alone),
+        *(_put_pack(order, storage, name, files) for name, files in zip(names, packs, strict=False)),
+    )
+
+
 def _put(order: Order, storage: Storage, file: NewFile) -> FileRef:
     path = file_path(order.attempt, order.ref.id, file.name)
     digest = patiently(lambda: storage.put_file(f"{order.ref.pipeline}/{path}", Path(file.source)))
     return FileRef(path=path, name=file.name, size=digest.size, sha256=digest.sha256)
+
+
+def _put_pack(order: Order, storage: Storage, name: str, files: Sequence[NewFile]) -> FileRef:
+    data, members = pack(files)
+    path, digest = file_path(order.attempt, order.ref.id, name), digest_bytes(data)
+    patiently(lambda: storage.create(f"{order.ref.pipeline}/{path}", data))
+    return FileRef(path=path, name=name, size=digest.size, sha256=digest.sha256, members=members)
 
 
 def _acknowledge(order: Order, store: Metastore, acks: list[Ack]) -> None:

@@ -57,6 +57,10 @@ class Storage(Protocol):
     def url(self) -> str:
         """Where it is, for people: without secrets."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether each file costs a request, so that many small ones are better one."""
+
     def create(self, path: str, data: bytes) -> Created:
         """Write a small file atomically and durably, only if it does not exist.
 

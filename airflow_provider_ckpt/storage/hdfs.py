@@ -49,6 +49,10 @@ class HdfsStorage:
     def url(self) -> str:
         return self._place.url
 
+    @property
+    def is_remote(self) -> bool:
+        return True
+
     def create(self, path: str, data: bytes) -> Created:
         created, _ = self._write_once(path, BytesIO(data))
         return created

@@ -53,6 +53,10 @@ class LocalStorage:
     def url(self) -> str:
         return self._root.as_uri()
 
+    @property
+    def is_remote(self) -> bool:
+        return False
+
     def create(self, path: str, data: bytes) -> Created:
         created, _ = self._write_once(path, partial(_stage_bytes, data))
         return created

@@ -43,6 +43,10 @@ class MemoryStorage:
         with self._lock:
             self._files = dict(snapshot)
 
+    @property
+    def is_remote(self) -> bool:
+        return False
+
     def create(self, path: str, data: bytes) -> Created:
         check_path(path)
         with self._lock:

@@ -75,6 +75,10 @@ class S3Storage:
     def url(self) -> str:
         return self._bucket.url
 
+    @property
+    def is_remote(self) -> bool:
+        return True
+
     def create(self, path: str, data: bytes) -> Created:
         return self._create(path, data, digest_bytes(data))
 

@@ -482,11 +482,12 @@ class FileLine(Answer):
     path: str
     size: int
     sha256: str
+    members: int  # of a pack: how many files of it are needed
     is_new: bool  # written for this checkpoint, not used again
 
     @classmethod
     def of(cls, file: FileRef, own: str) -> "FileLine":
-        return cls.like(file, is_new=own in file.path)
+        return cls.like(file, members=len(file.members), is_new=own in file.path)
 
 
 class ParticipantAnswer(Answer):

@@ -136,7 +136,7 @@ def get_manifest(
     """The manifest that was decided upon, read from the storage and checked, with a page of its files."""
     checkpoint = context.store.checkpoints.get(Ref(pipeline, id))
     manifest = load_manifest(context, checkpoint)
-    files = sorted(manifest.files.values(), key=lambda file: file.path)
+    files = sorted(manifest.laid_out, key=lambda file: file.path)
     assert checkpoint.decision is not None  # noqa: S101 - else there is no manifest
     return ManifestAnswer(
         path=checkpoint.decision.manifest_path,

@@ -10,7 +10,8 @@ import pytest
 
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.spark import persisting
-from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, persist
+from airflow_provider_ckpt.spark.packing import NewFile
+from airflow_provider_ckpt.spark.persisting import Order, Share, persist
 from airflow_provider_ckpt.storage.base import Digest
 from airflow_provider_ckpt.storage.local import LocalStorage
 from tests.house import House

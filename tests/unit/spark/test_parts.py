@@ -19,7 +19,8 @@ from airflow_provider_ckpt.spark.folders import AttemptFolder, Output, check_pla
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Holder, Known, identify
 from airflow_provider_ckpt.spark.jobs import divide
-from airflow_provider_ckpt.spark.persisting import NewFile, Order, Share, patiently
+from airflow_provider_ckpt.spark.packing import NewFile
+from airflow_provider_ckpt.spark.persisting import Order, Share, patiently
 from airflow_provider_ckpt.spark.plan import find_difference
 from airflow_provider_ckpt.spark.relocating import has_paths, relocate
 from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage

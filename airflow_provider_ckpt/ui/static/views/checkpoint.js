@@ -222,7 +222,7 @@ function detail({ detail: found }) {
 }
 
 function fileList(files) {
-  return h("ul", { class: "files" }, files.map((file) => h("li", {}, h("code", {}, file.name), ` ${size(file.size)} `, file.is_new ? badge("plain", "new") : null, h("span", { class: "dim" }, ` ${file.sha256.slice(0, 12)}`))));
+  return h("ul", { class: "files" }, files.map((file) => h("li", {}, h("code", {}, file.name), ` ${size(file.size)} `, file.members ? h("span", { class: "dim" }, `holds ${count(file.members, "file")} `) : null, file.is_new ? badge("plain", "new") : null, h("span", { class: "dim" }, ` ${file.sha256.slice(0, 12)}`))));
 }
 
 function sinks({ sinks: all, now }) {
