@@ -29,6 +29,14 @@ SETTINGS = Settings(
 )
 
 
+class RemoteFolder(LocalStorage):
+    """A folder that behaves as if each file cost a request; tests/spark has S3 and HDFS."""
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+
 @dataclass
 class House:
     """Everything in one place; `pipeline()` and `checkpoint()` make the ordinary things short."""

@@ -66,8 +66,15 @@ class Manifest:
 
     @property
     def laid_out(self) -> tuple[FileRef, ...]:
-        """Every file once, with all members that any part needs."""
-        return joined(file for part in self.parts for file in part.files)
+        """What a restore lays out: every file once, with all members that any part needs, and every name once."""
+        seen: set[str] = set()
+        found = []
+        for file in joined(file for part in self.parts for file in part.files):
+            if not seen.issuperset(file.names):
+                members = tuple(member for member in file.members if member.name not in seen)
+                found.append(replace(file, members=members))
+                seen.update(file.names)
+        return tuple(found)
 
     @property
     def sinks(self) -> tuple[Part, ...]:

@@ -110,7 +110,6 @@ class Attachment:
         self._began_at = {name: Location(self.folder.location(name)).committed for name in claimed.origin.graph.names}
         self._has_progressed = False
         self._added_at = time.monotonic()
-        self._starting = threading.Lock()  # a query is announced, and not there yet
         self._is_fenced = threading.Event()
         self._is_silent = threading.Event()
         self._is_to_stop = threading.Event()
@@ -165,7 +164,7 @@ class Attachment:
         It is taken back when the query does not start, or is refused and stopped: the mended program starts it afresh.
         Where that can not be said it stays, and a person is asked.
         """
-        with self._starting:
+        with self._site.starting:
             declared = self._queries.graph
             write_description(self.folder, query, made_of)
             self.folder.location(query.name).mkdir(parents=True, exist_ok=True)
@@ -294,7 +293,7 @@ class Attachment:
         """
         queries = list(self._queries)
         are_all = self._may_finish.is_set() or time.monotonic() - self._added_at > _SETTLED
-        has_all = are_all and not self._starting.locked() and not self._fitting.missing
+        has_all = are_all and not self._site.starting.locked() and not self._fitting.missing
         return bool(queries) and has_all and all(each.query is not None for each in queries)
 
     def _have_all_ended(self) -> bool:
@@ -305,9 +304,8 @@ class Attachment:
         if ref in self._answered:
             return None
         self._answered.add(ref)
-        members = self._queries.members()
         before = self._committed()
-        checkpointing = Checkpointing(self._site, ref, self._queries.graph, members)
+        checkpointing = Checkpointing(self._site, ref, lambda: (self._queries.graph, self._queries.members()))
         checkpoint = checkpointing.run()
         if checkpoint is not None:
             self._taken = _Taken(ref=ref, checkpointing=checkpointing, cut=before)

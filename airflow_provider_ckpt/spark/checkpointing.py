@@ -5,9 +5,10 @@ Whatever goes wrong with it, the queries run on: the checkpoint fails with a rea
 
 import logging
 import platform
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.context import Context
@@ -29,6 +30,7 @@ from airflow_provider_ckpt.spark.statsd import Emit, nowhere
 
 _log = logging.getLogger(__name__)
 
+Running = tuple[Graph, dict[str, Member]]  # the queries that there are
 RunShares = Callable[[Order, Sequence[Share]], None]  # as Spark tasks
 
 
@@ -47,6 +49,7 @@ class Site:
     metastore_url: str
     storage_url: str
     emit: Emit = nowhere
+    starting: threading.Lock = field(default_factory=threading.Lock)  # a query is being started, or a cut is taken
 
     @property
     def attempt(self) -> int:
@@ -56,11 +59,10 @@ class Site:
 class Checkpointing:
     """Takes one checkpoint of one attempt."""
 
-    def __init__(self, site: Site, ref: Ref, graph: Graph, members: dict[str, Member]) -> None:
+    def __init__(self, site: Site, ref: Ref, look: Callable[[], Running]) -> None:
         self._site = site
         self._ref = ref
-        self._graph = graph
-        self._members = members
+        self._look = look
         self._store = site.context.store
         self._holder = Holder(site.folder.held(ref.id), site.known)
 
@@ -105,21 +107,25 @@ class Checkpointing:
     # capture
 
     def _capture_all(self) -> list[Captured]:
+        """No query joins meanwhile: the store would wait for a cut of it, and nobody would take one."""
         began = time.monotonic()
-        try:
-            return self._capture_in_order()
-        except _BaseGone:
-            _log.info("%s: what it would build on is gone; everything is copied anew", self._ref)
-            self._site.known.forget()
-            return self._capture_in_order()
-        finally:
-            _log.info("%s captured in %.3f s", self._ref, time.monotonic() - began)
+        with self._site.starting:
+            running = self._look()
+            try:
+                return self._capture_in_order(running)
+            except _BaseGone:
+                _log.info("%s: what it would build on is gone; everything is copied anew", self._ref)
+                self._site.known.forget()
+                return self._capture_in_order(running)
+            finally:
+                _log.info("%s captured in %.3f s", self._ref, time.monotonic() - began)
 
-    def _capture_in_order(self) -> list[Captured]:
-        capturing = Capturing(self._site.folder, self._graph, self._holder, self._is_wanted)
+    def _capture_in_order(self, running: Running) -> list[Captured]:
+        graph, members = running
+        capturing = Capturing(self._site.folder, graph, self._holder, self._is_wanted)
         captured = []
-        for name in self._graph.capture_order():
-            each = capturing.capture(self._members[name])
+        for name in graph.capture_order():
+            each = capturing.capture(members[name])
             self._record(each)
             captured.append(each)
         return captured

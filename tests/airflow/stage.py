@@ -75,6 +75,8 @@ class Stage(Airflow):
         for component in COMPONENTS:
             lines += [f"--- {component}", (self.folder / f"{component}.log").read_text()[-1500:]]
         for pipeline in self.store.pipelines.all():
+            for task in ("decide", "approve", "restore"):
+                lines += [f"--- {pipeline.name}__restore {task}", self.logs(f"{pipeline.name}__restore", task)[-1500:]]
             lines.append(f"--- {pipeline.name}")
             events = self.store.events.newest(pipeline.name, limit=40)
             lines += [

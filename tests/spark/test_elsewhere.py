@@ -6,8 +6,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from airflow_provider_ckpt.coordinator.cleanup import cleanup
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.rebuild import rebuild
-from airflow_provider_ckpt.protocol.records import Rung
+from airflow_provider_ckpt.coordinator.verify import verify
+from airflow_provider_ckpt.protocol.records import Checkpoint, Rung
+from airflow_provider_ckpt.protocol.settings import change_settings
 from tests.hdfs import Hdfs
 from tests.spark.stage import NAME, Stage, feed, outputs
 
@@ -37,6 +41,8 @@ def test_a_checkpoint_elsewhere_is_restored_when_the_store_and_the_location_are_
     assert first.decision is not None
     assert again.decision is not None
     assert again.decision.new_bytes == 0, "nothing has changed: nothing is uploaded again"
+    _small_files_lie_together(lost, again)
+    _cleanup_keeps_what_the_newest_needs(lost, again)
     driver.kill()
     lost.delete_work(1)
     lost.close()
@@ -50,8 +56,23 @@ def test_a_checkpoint_elsewhere_is_restored_when_the_store_and_the_location_are_
     assert new.wait() == 0, new.said()
     plain = found.start("totals", tmp_path / "source", truth, "copy=no", is_plain=True)
     assert plain.wait() == 0, plain.said()
+    last = load_manifest(found.context, found.store.checkpoints.page(NAME, limit=1).checkpoints[0])
+    assert any(path.startswith("files/1/") for path in last.files), "what was laid out is not uploaded again"
     found.close()
     assert outputs(out / "totals") == outputs(truth / "totals")
+
+
+def _small_files_lie_together(stage: Stage, checkpoint: Checkpoint) -> None:
+    manifest = load_manifest(stage.context, checkpoint)
+    assert len(manifest.files) <= len(manifest.parts)
+    assert len([name for file in manifest.laid_out for name in file.names]) > 2 * len(manifest.parts)
+
+
+def _cleanup_keeps_what_the_newest_needs(stage: Stage, newest: Checkpoint) -> None:
+    """All of it was stored for the one before, which goes."""
+    stage.store.pipelines.change(NAME, lambda was: change_settings(was, {"keep_last": "1"}), actor="tester")
+    assert set(cleanup(stage.context, NAME).kept) == {newest.ref.id}
+    assert verify(stage.context, newest.ref).is_intact
 
 
 def test_spark_submit_runs_it_and_a_notebook_needs_no_block_and_no_waiting(stage: Stage) -> None:

@@ -1,12 +1,23 @@
 """Every stateful operator and every state store: killed under load, location deleted, restored, identical."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
 
 from airflow_provider_ckpt.protocol.records import Rung
-from tests.spark.stage import Stage, feed, outputs
+from tests.spark.stage import Stage, feed, outputs, staged
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 FILES = 6
+
+
+@pytest.fixture(params=["local disk", "S3"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path, new_database: Callable[[str], str]) -> Iterator[Stage]:
+    """On S3 small files are packed, and everything is downloaded."""
+    url = str(tmp_path / "storage") if request.param == "local disk" else str(request.getfixturevalue("bucket"))
+    with staged(Stage(folder=tmp_path, url=new_database("sqlite"), storage_url=url)) as stage:
+        yield stage
 
 
 def test_what_is_killed_and_restored_without_its_location_ends_like_an_undisturbed_run(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from airflow_provider_ckpt.protocol.manifest import (
     read_decided_marker,
     read_manifest,
 )
-from airflow_provider_ckpt.protocol.records import Consumed, Cut, FileRef, Kind, ParticipantKind, Ref
+from airflow_provider_ckpt.protocol.records import Consumed, Cut, FileRef, Kind, Member, ParticipantKind, Ref
 from airflow_provider_ckpt.protocol.timeline import Segment, Timeline
 
 quick = settings(max_examples=40, deadline=None)
@@ -108,6 +108,19 @@ SAVEPOINT = replace(
         ),
     ),
 )
+PACK = FileRef(path="files/3/17/packs/totals/0/1.0", name="packs/totals/0/1.0", size=100, sha256="a9" * 32)
+DELTAS = tuple(Member(name=f"state/0/1/{40 + n}.delta", offset=n * 30, size=30) for n in range(2))
+OFFSETS = Member(name="offsets/41", offset=60, size=40)
+_sink, _state, _source = CHECKPOINT.parts
+WITH_PACK = replace(
+    CHECKPOINT,
+    parts=(
+        _sink,
+        replace(_state, files=(_state.files[0], replace(PACK, members=DELTAS))),
+        replace(_source, files=(replace(PACK, members=(OFFSETS,)),)),
+    ),
+)
+GOLDEN_WITH_PACK = (GOLDEN / "manifest-v2-packs.json").read_bytes()
 GOLDEN_CHECKPOINT = (GOLDEN / "manifest-v1-checkpoint.json").read_bytes()
 GOLDEN_SAVEPOINT = (GOLDEN / "manifest-v1-savepoint.json").read_bytes()
 GOLDEN_DECIDED = (GOLDEN / "decided-v1.json").read_bytes()
@@ -266,21 +279,70 @@ def test_a_manifest_knows_its_files_its_sinks_and_what_is_in_flight() -> None:
 # versions and formats
 
 
-@pytest.mark.parametrize("version", [2, 17])
+@pytest.mark.parametrize("version", [3, 17])
 def test_a_newer_version_is_refused_by_name_and_the_error_says_what_to_do(version: int) -> None:
     with pytest.raises(UnknownVersion) as refused:
         _read(_changed(("version",), version))
     assert str(refused.value) == (
-        f"orders/17 has manifest version {version}; this package reads version 1. "
+        f"orders/17 has manifest version {version}; this package reads versions 1 and 2. "
         "Use the version of airflow-provider-ckpt that wrote it, or a newer one."
     )
 
 
 def test_a_newer_version_is_refused_before_its_new_fields_are() -> None:
-    document = _changed(("version",), 2) | {"colour": "red"}
+    document = _changed(("version",), 3) | {"colour": "red"}
     del document["cuts"]
     with pytest.raises(UnknownVersion):
         _read(document)
+
+
+def test_a_manifest_with_packs_has_a_version_of_its_own_and_one_without_has_not() -> None:
+    assert WITH_PACK.to_bytes() == GOLDEN_WITH_PACK
+    assert read_manifest("orders/17", GOLDEN_WITH_PACK) == _sorted(WITH_PACK)
+    assert b'"version":2' in GOLDEN_WITH_PACK
+    assert b'"version":1' in CHECKPOINT.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("member", "error", "text"),
+    [
+        ({"name": "../../etc/passwd", "offset": 0, "size": 1}, UnsafePath, "never leaves its root"),
+        ({"name": "/etc/passwd", "offset": 0, "size": 1}, UnsafePath, "never leaves its root"),
+        ({"name": "state/1", "offset": 90, "size": 11}, Corrupt, "can not hold state/1: it would end after it"),
+        ({"name": "state/1", "offset": -1, "size": 1}, Corrupt, "offset"),
+        ({"name": "state/1", "offset": 0, "size": 1, "colour": "red"}, Corrupt, "unknown fields: colour"),
+        ({"name": "state/1", "offset": 0}, Corrupt, "lacks the field 'size'"),
+        ("state/1", Corrupt, "should be an object"),
+    ],
+)
+def test_a_pack_that_says_what_can_not_be_is_refused(member: Any, error: type[Exception], text: str) -> None:
+    document = json.loads(GOLDEN_WITH_PACK)
+    packed = next(file for part in document["parts"] for file in part["files"] if "members" in file)
+    packed["members"].append(member)
+    with pytest.raises(error, match=text):
+        _read(document)
+
+
+def test_a_pack_is_named_once_with_all_that_is_needed_of_it() -> None:
+    """Two parts need different members of it; for verifying and cleaning up it is one file."""
+    (pack,) = (file for file in WITH_PACK.laid_out if file.members)
+    assert pack.names == ("state/0/1/40.delta", "state/0/1/41.delta", "offsets/41")
+    assert WITH_PACK.files[pack.path].size == 100
+
+
+def test_what_two_parts_have_stored_each_is_laid_out_once() -> None:
+    """Neither pack may be taken for a plain file when nothing of it is left."""
+    other = replace(PACK, path="files/3/17/packs/totals/0/2.0", sha256="b9" * 32)
+    first, second = (replace(_state, participant=name) for name in ("totals/0/1", "totals/0/2"))
+    parts = (
+        replace(first, files=(replace(PACK, members=DELTAS),)),
+        replace(second, files=(replace(other, members=DELTAS[:1]), _state.files[0])),
+    )
+    names = [file.names for file in replace(CHECKPOINT, parts=parts).laid_out]
+    assert names == [("state/0/1/40.delta", "state/0/1/41.delta"), ("state/0/1/7.delta",)]
+    parts = (parts[0], replace(second, files=(replace(other, members=(DELTAS[0], OFFSETS)),)))
+    names = [file.names for file in replace(CHECKPOINT, parts=parts).laid_out]
+    assert names == [("state/0/1/40.delta", "state/0/1/41.delta"), ("offsets/41",)]
 
 
 def test_another_format_is_no_manifest() -> None:

@@ -456,7 +456,7 @@ def _report_stored(subject: Subject) -> None:
             ours=megabytes(sum(stored.values())),
             against=f"each file once, {megabytes(sum(named.values()))}",
             ratio=sum(stored.values()) / sum(named.values()),
-            goal=Goal(most=1),
+            goal=Goal(most=1.01 if subject.is_s3 else 1),  # a pack may hold what nobody needs any more
         )
     )
     _keep_one(subject)
@@ -489,7 +489,9 @@ def _completed(subject: Subject) -> tuple[Checkpoint, ...]:
     return subject.stage.store.checkpoints.page(subject.pipeline, limit=100, phases=completed).checkpoints
 
 
-def _named_files(subject: Subject) -> dict[tuple[str, str], int]:
-    """By name and content, so that a second copy of the same file would not count."""
+def _named_files(subject: Subject) -> dict[tuple[str, str | int], int]:
+    """By name and content, so that a second copy of the same file would not count; what lies in a pack, by its size."""
     manifests = [load_manifest(subject.context, each) for each in _completed(subject)]
-    return {(file.name, file.sha256): file.size for manifest in manifests for file in manifest.files.values()}
+    files = [file for manifest in manifests for file in manifest.laid_out]
+    alone = {(file.name, file.sha256): file.size for file in files if not file.members}
+    return alone | {(member.name, member.size): member.size for file in files for member in file.members}

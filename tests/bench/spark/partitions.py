@@ -166,7 +166,7 @@ class Synthetic:
         member = Member(name=QUERY, reads=(), writes=(), output=None, properties={}, is_active=lambda: True)
         self._stage.store.attempts.heartbeat(self._pipeline, ATTEMPT, "driver")  # no agent beats here
         ref = self._stage.trigger(self._pipeline)
-        checkpoint = Checkpointing(self._site, ref, self._graph, {QUERY: member}).run()
+        checkpoint = Checkpointing(self._site, ref, lambda: (self._graph, {QUERY: member})).run()
         assert checkpoint is not None
         assert checkpoint.phase is Phase.COMPLETED
         return self._stage.see(ref, self._storage).to_last_ack

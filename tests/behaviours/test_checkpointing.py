@@ -1,0 +1,164 @@
+"""A checkpoint from the agent's side without Spark: of a location written by hand, with tasks in this process."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_ckpt.coordinator.cleanup import cleanup
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.coordinator.restore import restore
+from airflow_provider_ckpt.coordinator.verify import verify
+from airflow_provider_ckpt.protocol.cut import Graph, Query
+from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.spark import persisting
+from airflow_provider_ckpt.spark.capturing import Member
+from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Running, Site
+from airflow_provider_ckpt.spark.folders import AttemptFolder
+from airflow_provider_ckpt.spark.holding import Known
+from airflow_provider_ckpt.spark.laying_out import lay_out_checkpoint
+from airflow_provider_ckpt.spark.persisting import Order, Share, persist
+from tests.house import NAME, SETTINGS, House, RemoteFolder
+from tests.unit.spark.locations import LocationOnDisk
+
+QUERY = "totals"
+GRAPH = Graph((Query(name=QUERY),))
+
+
+class Agent:
+    """The first attempt of one query, which leaves a small file in each of two partitions with every batch."""
+
+    def __init__(self, house: House, work: Path) -> None:
+        self.house = house
+        self.folder = AttemptFolder(work=work, pipeline=NAME, attempt=1)
+        self.location = LocationOnDisk(self.folder.location(QUERY))
+        self.location.describe()
+        self.batch = -1
+        self.site = Site(
+            context=house.context,
+            folder=self.folder,
+            known=Known(),
+            run_shares=self._run_shares,
+            metastore_url="",
+            storage_url="",
+        )
+        house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
+        restore(house.context, NAME)
+        house.store.attempts.claim(NAME, 1, "driver", GRAPH)
+
+    def process(self, batches: int = 1, *, snapshots: bool = False) -> None:
+        """A snapshot makes all state before it superfluous."""
+        for _ in range(batches):
+            self.batch += 1
+            self.location.see(self.batch, [f"{self.batch}.json"])
+            self.location.plan(self.batch, {"logOffset": self.batch})
+            self.location.state(f"{self.batch + 1}.{'snapshot' if snapshots else 'delta'}")
+            self.location.commit(self.batch)
+
+    def take(self) -> Manifest:
+        triggered = self.house.trigger()
+        assert triggered.checkpoint is not None
+        checkpointing = Checkpointing(self.site, triggered.checkpoint.ref, self._look)
+        checkpoint = checkpointing.run()
+        assert checkpoint is not None, self.house.get(triggered.checkpoint.ref).failure
+        checkpointing.learn(checkpoint)
+        return load_manifest(self.house.context, checkpoint)
+
+    def _look(self) -> Running:
+        assert self.site.starting.locked(), "a query could join while the cut is taken"
+        member = Member(
+            name=QUERY,
+            reads=(),
+            writes=(),
+            output=None,
+            properties={"root": str(self.folder.root)},
+            is_active=lambda: True,
+        )
+        return GRAPH, {QUERY: member}
+
+    def _run_shares(self, order: Order, shares: Sequence[Share]) -> None:
+        assert not self.site.starting.locked(), "queries may start while files are copied"
+        persist(order, shares)
+
+
+@pytest.fixture
+def agent(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    house = House(database, tmp_path, remote=RemoteFolder(tmp_path / "remote"))
+    monkeypatch.setattr(persisting, "_storage", lambda _: house.storage)
+    monkeypatch.setattr(persisting, "_store", lambda _: house.store)
+    yield Agent(house, tmp_path / "work")
+    house.store.close()
+
+
+def _new(manifest: Manifest) -> set[str]:
+    own = f"files/{manifest.attempt}/{manifest.ref.id}/"
+    return {path for path in manifest.files if path.startswith(own)}
+
+
+def _names(manifest: Manifest) -> list[str]:
+    return sorted(name for file in manifest.laid_out for name in file.names)
+
+
+def test_a_checkpoint_stores_what_is_new_in_one_file_for_each_participant(agent: Agent) -> None:
+    agent.process(4)
+    first = agent.take()
+    assert len(_new(first)) <= len(first.parts)
+    agent.process(2)
+    second = agent.take()
+    assert set(second.files) - set(first.files) == _new(second)
+    assert len(_names(second)) == len(set(_names(second)))
+    assert _names(second) == [f"queries/{QUERY}/{name}" for name in agent.location.needs(agent.batch)]
+    assert agent.take().files == second.files, "nothing has changed: nothing is stored"
+
+
+def test_what_was_packed_is_laid_out_for_a_new_attempt_which_builds_on_it(agent: Agent) -> None:
+    agent.process(4)
+    agent.take()
+    agent.process(3)
+    manifest = agent.take()
+    new = agent.folder.of(2)
+    identities = lay_out_checkpoint(agent.house.context, manifest, new)
+    for name in _names(manifest):
+        assert (new.root / name).read_bytes() == (agent.folder.root / name).read_bytes(), name
+    known = Known()
+    known.learn(manifest, identities)
+    moved = [name for name in _names(manifest) if "/sources/" in name]  # they have paths of the new place
+    assert sorted(known.files) == sorted(set(_names(manifest)) - set(moved))
+
+
+def test_a_pack_stays_while_a_kept_checkpoint_needs_a_part_of_it(agent: Agent) -> None:
+    agent.process(4)
+    oldest = agent.take()
+    for _ in range(4):
+        agent.process()
+        newest = agent.take()
+    assert set(newest.files) & set(oldest.files), "it does not build on the oldest: nothing is shown"
+    report = cleanup(agent.house.context, NAME)
+    assert oldest.ref.id not in report.kept
+    assert verify(agent.house.context, newest.ref).is_intact
+    lay_out_checkpoint(agent.house.context, newest, agent.folder.of(2))
+
+
+def test_what_is_stored_for_nothing_has_a_limit(agent: Agent) -> None:
+    """A few files that are needed for ever do not keep every pack that they ever lay in."""
+    agent.process(200)
+    agent.take()
+    for _ in range(3):
+        agent.process(20, snapshots=True)
+        newest = agent.take()
+    needed = sum(member.size for file in newest.laid_out for member in file.members)
+    alone = sum(file.size for file in newest.laid_out if not file.members)
+    stored = sum(file.size for file in newest.files.values())
+    assert stored < 5 * (needed + alone), f"{stored:,} bytes for {needed + alone:,}"
+
+
+def test_a_pack_that_was_shortened_is_found_before_anything_is_laid_out_of_it(agent: Agent, tmp_path: Path) -> None:
+    agent.process(4)
+    manifest = agent.take()
+    packed = next(file for file in manifest.laid_out if file.members)
+    stored = tmp_path / "remote" / manifest.located(packed)
+    stored.chmod(0o600)
+    stored.write_bytes(stored.read_bytes()[:-1])
+    found = verify(agent.house.context, manifest.ref)
+    assert not found.is_intact
+    assert packed.path in found.problems[0]
