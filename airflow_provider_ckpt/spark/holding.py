@@ -75,19 +75,23 @@ class Holder:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _hold(self, name: str, piece: Piece) -> Held:
-        target = self._folder / name
         if piece.data is not None:
-            self._make(target, piece.data)
-            return Held(name=name, stored=None, source=target, size=len(piece.data))
+            self._make(self._folder / name, piece.data)
+            return Held(name=name, stored=None, source=self._folder / name, size=len(piece.data))
         try:
             identity = identify(piece.source)
             stored = self._known.find(name, identity)
-            if stored is None and self.identities.get(name) != identity:
-                self._link(piece.source, target)
+            source = piece.source if stored is not None else self._second_name(name, piece.source, identity)
         except FileNotFoundError as error:
             raise Vanished(f"{piece.source} is gone") from error
         self.identities[name] = identity
-        return Held(name=name, stored=stored, source=target, size=identity[1])
+        return Held(name=name, stored=stored, source=source, size=identity[1])
+
+    def _second_name(self, name: str, source: Path, identity: Identity) -> Path:
+        target = self._folder / name
+        if self.identities.get(name) != identity:
+            self._link(source, target)
+        return target
 
     def _link(self, source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -84,6 +84,7 @@ class Location:
 class _Needs:
     def __init__(self, root: Path, batch: int | None, planned: int | None) -> None:
         self._root = root
+        self._above = len(f"{root}/")  # characters of a path that are not its name; `relative_to` takes its time
         self._batch = batch
         self._planned = planned
         self._ids: dict[int, StateIds | None] = {}
@@ -195,7 +196,7 @@ class _Needs:
         return self._root / "commits" / str(batch)
 
     def _piece(self, file: Path) -> Piece:
-        return Piece(name=str(file.relative_to(self._root)), source=file)
+        return Piece(name=str(file)[self._above :], source=file)
 
 
 def _read_state_ids(file: Path) -> StateIds | None:

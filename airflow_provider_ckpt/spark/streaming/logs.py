@@ -5,6 +5,7 @@ guess would restore to a wrong place.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def newest_batch(folder: Path) -> int | None:
 
 def names_in(folder: Path) -> list[str]:
     try:
-        return [entry.name for entry in folder.iterdir()]
+        return os.listdir(folder)  # noqa: PTH208 - a path for each name would take longer than the listing
     except (FileNotFoundError, NotADirectoryError):
         return []
 

@@ -2,12 +2,12 @@
 
 One query runs all the time: `rate-micro-batch`, which makes the same rows in every run, into an aggregation on RocksDB
 with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
-commit. A round has three: one with a checkpoint right at its beginning, one without, and the *control*, without one as
-well; their order changes from round to round. Before the one with a checkpoint another is taken, and a window passes
-that is not measured: so it carries what one window wrote, as it does when each has one. With a checkpoint is set
-against the mean of the two others; control against without says how much two equal windows differ. When the median of
-that, which should be 1, is itself off by more than the goal allows, the machine was too busy for a verdict, and none is
-given.
+commit, in turns without a checkpoint and with one right at its beginning, which carries what two windows wrote. Each
+window with one is set against the mean of the two around it. What is reported is the median of these ratios, with its
+interval: nineteen times of twenty the median of as many pairs would lie there (by drawing from those that were seen).
+Where that reaches further than the goal allows, the machine was too busy for a verdict, and none is given. The
+*control* is the same for the windows without a checkpoint, each against those without before and after it: it should
+be 1.
 The agent is attached in all of them; without checkpoints it asks the store twice a second.
 
 Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
@@ -16,11 +16,11 @@ query what a real one would not.
 """
 
 import os
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import cycle, islice, permutations
 from pathlib import Path
 from statistics import mean, median
 
@@ -38,7 +38,7 @@ ROWS = 20_000  # of a batch
 KEYS = 200_000
 ALLOWED = 0.02
 GOAL = Goal(least=1 - ALLOWED)
-WARM_UP = 25  # seconds: Java compiles what it runs often
+DRAWS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,20 @@ class Window:
     taken: Taken | None
 
 
-Round = Mapping[str, Window]  # by kind
-ORDERS = sorted(permutations(("with", "without", "control")), key=lambda order: order.index("with"))[::-1]
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A window, and the two that it is set against."""
+
+    window: Window
+    others: tuple[Window, Window]
+
+    @property
+    def ratio(self) -> float:
+        return self.window.rate / mean(each.rate for each in self.others)
+
+    @property
+    def cost(self) -> float:
+        return mean(each.cpu for each in self.others) / self.window.cpu
 
 
 def run(stage: Stage) -> None:
@@ -60,7 +72,7 @@ def run(stage: Stage) -> None:
         pipeline = storage.replace(" ", "-")
         with stage.attached(pipeline, storage) as agent:
             query = _start(stage, agent)
-            time.sleep(WARM_UP / 2 if storage == "S3" else WARM_UP)
+            time.sleep(stage.sizes.warm_up)
             stage.take(pipeline, storage)  # the first one carries everything
             _compare(stage, pipeline, storage)
             query.stop()
@@ -76,52 +88,42 @@ def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
 
 def _compare(stage: Stage, pipeline: str, storage: str) -> None:
     windows = _Windows(stage, pipeline, storage)
-    rounds = [windows.round(order) for order in islice(cycle(ORDERS), stage.sizes.windows)]
-    for each in rounds:
-        taken = each["with"].taken
+    run = [windows.run(is_with=number % 2 == 1) for number in range(2 * stage.sizes.windows + 1)]
+    pairs = [Pair(run[at], (run[at - 1], run[at + 1])) for at in range(1, len(run), 2)]
+    for each in pairs:
+        taken = each.window.taken
         assert taken is not None
+        others = ", ".join(f"{other.rate:,.0f}" for other in each.others)
         stage.say(
-            f"{storage}: {', '.join(f'{kind} {window.rate:,.0f}' for kind, window in each.items())} rows/s: "
-            f"{_ratio(each, 'with'):.3f}, control {_ratio(each, 'control'):.3f}; moved {megabytes(taken.new_bytes)} in "
-            f"{taken.new_files:,} files in {show(taken.by_agent)}"
+            f"{storage}: {each.window.rate:,.0f} rows/s against {others}: {each.ratio:.3f}; moved "
+            f"{megabytes(taken.new_bytes)} in {taken.new_files:,} files in {show(taken.by_agent)}"
         )
-    is_quiet = abs(median(_ratio(each, "control") for each in rounds) - 1) <= ALLOWED
-    doubt = "" if is_quiet else " (too noisy to judge)"
-    for kind, what, goal in (
-        ("with", f"rows/s with a checkpoint every {stage.sizes.window:g} s{doubt}", GOAL if is_quiet else None),
-        ("control", "rows/s without one, again: how much equal windows differ", None),
-    ):
-        ratios = [_ratio(each, kind) for each in rounds]
-        costs = [_cost(each, kind) for each in rounds]
-        without = median(_without(each, kind) for each in rounds)
-        stage.report(
-            Line(
-                what=f"{what}, {storage}",
-                ours=f"{median(each[kind].rate for each in rounds):,.0f}/s",
-                against=f"none, {without:,.0f}/s; {len(rounds)} rounds {min(ratios):.3f}..{max(ratios):.3f}; by "
-                f"processor time {median(costs):.3f} ({min(costs):.3f}..{max(costs):.3f}); the S3 server took "
-                f"{median(each[kind].server for each in rounds):.1%} of the cores",
-                ratio=median(ratios),
-                goal=goal,
-            )
+    _report(stage, f"rows/s with a checkpoint every {stage.sizes.window:g} s, {storage}", pairs, GOAL)
+    control = [Pair(run[at], (run[at - 2], run[at + 2])) for at in range(2, len(run) - 2, 2)]
+    _report(stage, f"rows/s without one, again, {storage}", control, None)
+
+
+def _report(stage: Stage, what: str, pairs: Sequence[Pair], goal: Goal | None) -> None:
+    least, most = _interval([each.ratio for each in pairs])
+    is_quiet = most - least <= 2 * ALLOWED
+    stage.report(
+        Line(
+            what=what if is_quiet else f"{what} (too noisy to judge)",
+            ours=f"{median(each.window.rate for each in pairs):,.0f}/s",
+            against=f"none, {median(other.rate for each in pairs for other in each.others):,.0f}/s; {len(pairs)} "
+            f"pairs, {least:.3f}..{most:.3f}; by processor time {median(each.cost for each in pairs):.3f}; the S3 "
+            f"server took {median(each.window.server for each in pairs):.1%} of the cores",
+            ratio=median(each.ratio for each in pairs),
+            goal=goal if is_quiet else None,
         )
+    )
 
 
-def _ratio(found: Round, kind: str) -> float:
-    return found[kind].rate / _without(found, kind)
-
-
-def _without(found: Round, kind: str) -> float:
-    """The rate to set it against."""
-    return mean(found[each].rate for each in _others(kind))
-
-
-def _cost(found: Round, kind: str) -> float:
-    return mean(found[each].cpu for each in _others(kind)) / found[kind].cpu
-
-
-def _others(kind: str) -> tuple[str, ...]:
-    return ("without", "control") if kind == "with" else ("without",)
+def _interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Where the median of as many would lie nineteen times of twenty."""
+    chance = random.Random(1)  # the same ratios have the same interval
+    medians = sorted(median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    return medians[DRAWS // 40], medians[-DRAWS // 40]
 
 
 class _Windows:
@@ -131,13 +133,7 @@ class _Windows:
         self._storage = storage
         self._location = Location(stage.folder_of(pipeline).location("totals"))
 
-    def round(self, order: Sequence[str]) -> Round:
-        return {kind: self._run(is_with=kind == "with") for kind in order}
-
-    def _run(self, *, is_with: bool) -> Window:
-        if is_with:
-            self._stage.take(self._pipeline, self._storage)
-            time.sleep(self._stage.sizes.window)
+    def run(self, *, is_with: bool) -> Window:
         began, before = self._next_commit()
         used, served = _processor_seconds(os.getsid(0)), _processor_seconds(_server())
         ref = self._stage.trigger(self._pipeline) if is_with else None
