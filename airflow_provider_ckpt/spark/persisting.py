@@ -5,13 +5,14 @@ worker and kept. A store or a storage that does not answer is tried again for a 
 time finds its files there already, and its acknowledgements are duplicates: both change nothing.
 """
 
+import gc
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -81,6 +82,13 @@ def persist(order: Order, shares: Iterable[Share]) -> None:
             if late:
                 _tell(order, store, sorted(late))
                 told |= late
+    _keep_loaded()
+
+
+@cache
+def _keep_loaded() -> None:
+    """PySpark collects garbage after every task of a worker: what is loaded for good is not looked through again."""
+    gc.freeze()
 
 
 def _tell(order: Order, store: Metastore, late: list[str]) -> None:

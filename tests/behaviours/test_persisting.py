@@ -1,5 +1,6 @@
 """What a Spark task does for a checkpoint, without Spark: who is late is seen while it works."""
 
+import gc
 import platform
 import threading
 import time
@@ -88,6 +89,7 @@ def test_small_files_of_a_participant_are_stored_as_one_and_a_second_try_changes
     assert [file.path for file in storage.list("")] == [f"{ref.pipeline}/{stored.path}"]
     assert dict(unpack(stored, storage.read(f"{ref.pipeline}/{stored.path}"))) == contents
     assert row.ack.new_bytes == sum(map(len, contents.values()))
+    assert gc.get_freeze_count() > 0, "every task of a worker ends with a look through all that is loaded"
 
 
 def stages(house: House, ref: Ref) -> dict[str, tuple[str, str | None]]:
