@@ -243,7 +243,7 @@ def _check_files(what: str, manifest: Manifest) -> None:
     for part in manifest.parts:
         for file in part.files:
             other = seen.setdefault(file.path, file)
-            if (other.size, other.sha256) != (file.size, file.sha256):
+            if (other.size, other.sha256, bool(other.members)) != (file.size, file.sha256, bool(file.members)):
                 raise Corrupt(f"{what} names {file.path} twice, with different content.")
 
 

@@ -323,6 +323,15 @@ def test_a_pack_that_says_what_can_not_be_is_refused(member: Any, error: type[Ex
         _read(document)
 
 
+def test_what_is_a_pack_for_one_part_is_no_plain_file_for_another() -> None:
+    """Else its members would not be laid out, and nobody would notice."""
+    document = json.loads(GOLDEN_WITH_PACK)
+    packed = next(file for part in document["parts"] for file in part["files"] if "members" in file)
+    del packed["members"]
+    with pytest.raises(Corrupt, match="twice, with different content"):
+        _read(document)
+
+
 def test_a_pack_is_named_once_with_all_that_is_needed_of_it() -> None:
     """Two parts need different members of it; for verifying and cleaning up it is one file."""
     (pack,) = (file for file in WITH_PACK.laid_out if file.members)
