@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, living_attempt, plan_restore
 from airflow_provider_ckpt.protocol.codec import Json
-from airflow_provider_ckpt.protocol.errors import Misused, NotFound, Refused
+from airflow_provider_ckpt.protocol.errors import Misused, NotFound, Refused, TryAgain, Unreachable
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import LARGEST, Ref, TriggerRequest
@@ -156,7 +156,9 @@ def _price(context: Context, pipeline: str, to: int, accept_duplicates: list[str
     )
     try:
         choice = plan_restore(context, pipeline, options)
-    except (Refused, NotFound) as error:
+    except Unreachable:
+        raise
+    except (Refused, NotFound, TryAgain) as error:
         return nothing.model_copy(update={"why_not": str(error)})
     found = {
         "is_possible": True,

@@ -2,14 +2,17 @@
 
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from airflow_provider_ckpt.protocol.errors import CkptError, TryAgain, Unreachable
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import AttemptStatus, Ref
-from airflow_provider_ckpt.ui import page
+from airflow_provider_ckpt.ui import actions, page
 from tests.ui import scene
 from tests.ui.client import Client
 from tests.ui.scene import Past
@@ -303,6 +306,23 @@ def test_the_price_of_a_restore_is_shown_before_anything_happens(ada: Client, pa
     assert not gone["is_possible"]
     assert "There is no restorable checkpoint orders/99" in gone["why_not"]
     assert past.store.events.position("orders") == before
+
+
+def test_a_restore_that_has_to_wait_says_for_what_and_a_storage_that_is_away_is_an_error(
+    ada: Client, past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of a living driver, which lasts a moment; tests/behaviours has the real one."""
+    ref = past.completed()
+    past.until_now()
+
+    def answer(error: CkptError) -> httpx.Response:
+        monkeypatch.setattr(actions, "plan_restore", Mock(side_effect=error))
+        return ada.ask("GET", f"{ORDERS}/restore", params={"to": ref.id})
+
+    waiting = answer(TryAgain("orders/2 is being committed: try again in a moment.")).json()
+    assert not waiting["is_possible"]
+    assert waiting["why_not"] == "orders/2 is being committed: try again in a moment."
+    assert answer(Unreachable("The storage does not answer.")).status_code == 503
 
 
 def test_every_operation_is_documented_and_typed(app: FastAPI, ada: Client) -> None:
