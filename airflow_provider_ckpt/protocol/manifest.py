@@ -159,9 +159,7 @@ def read_decided_marker(what: str, data: bytes) -> str:
 def file_to_json(file: FileRef) -> Json:
     document: dict[str, Json] = {"path": file.path, "name": file.name, "size": file.size, "sha256": file.sha256}
     if file.members:
-        document["members"] = [
-            {"name": member.name, "offset": member.offset, "size": member.size} for member in file.members
-        ]
+        document["members"] = [[member.name, member.offset, member.size] for member in file.members]
     return document
 
 
@@ -171,16 +169,17 @@ def file_from_fields(fields: Fields) -> FileRef:
         name=fields.text("name"),
         size=fields.whole("size"),
         sha256=fields.text("sha256"),
-        members=tuple(map(_member, fields.items("members"))) if "members" in fields else (),
+        members=tuple(map(_member, fields.sequence("members"))) if "members" in fields else (),
     )
     fields.done()
     return file
 
 
-def _member(fields: Fields) -> Member:
-    member = Member(name=fields.text("name"), offset=fields.whole("offset"), size=fields.whole("size"))
-    fields.done()
-    return member
+def _member(item: Json) -> Member:
+    match item:
+        case [str(name), int(offset), int(size)] if not isinstance(offset, bool) and not isinstance(size, bool):
+            return Member(name=name, offset=offset, size=size)
+    raise Corrupt(f"A pack has the member {item!r:.60} where a name, an offset and a size belong.")
 
 
 def consumed_to_json(consumed: Iterable[Consumed]) -> Json:

@@ -14,6 +14,7 @@ import re
 from airflow_provider_ckpt.protocol.errors import Misused, UnsafePath
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,99}")
+_NOWHERE = frozenset({"", ".", ".."})
 _MAX_PATH_BYTES = 1000  # S3 allows 1,024 for the whole key, root prefix included
 
 
@@ -34,7 +35,7 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     is_safe = (
         path
-        and all(part not in ("", ".", "..") for part in parts)
+        and _NOWHERE.isdisjoint(parts)
         and "\\" not in path
         and path.isprintable()
         and len(path.encode()) <= _MAX_PATH_BYTES

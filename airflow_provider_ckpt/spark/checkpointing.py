@@ -7,22 +7,21 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.protocol.cut import Graph
 from airflow_provider_ckpt.protocol.errors import CkptError, LostRace, Refused, TryAgain
-from airflow_provider_ckpt.protocol.manifest import joined
 from airflow_provider_ckpt.protocol.metrics import of_driver
 from airflow_provider_ckpt.protocol.phases import UNDECIDED
 from airflow_provider_ckpt.protocol.reasons import FailureReason
-from airflow_provider_ckpt.protocol.records import Capture, CaptureOutcome, Checkpoint, Ref
+from airflow_provider_ckpt.protocol.records import Capture, CaptureOutcome, Checkpoint, FileRef, Ref
 from airflow_provider_ckpt.spark.capturing import Captured, Capturing, HeldPart, Member
 from airflow_provider_ckpt.spark.folders import AttemptFolder
-from airflow_provider_ckpt.spark.holding import Holder, Known
+from airflow_provider_ckpt.spark.holding import Held, Holder, Known
 from airflow_provider_ckpt.spark.notes import write_known
 from airflow_provider_ckpt.spark.packing import NewFile
 from airflow_provider_ckpt.spark.persisting import Order, Share, patiently
@@ -168,10 +167,22 @@ class _BaseGone(CkptError):
     """Retention has let go what the capture would build on."""
 
 
+def _stored(files: Iterable[Held]) -> Iterator[FileRef]:
+    """Each stored file once; of a pack, the members that are meant."""
+    names: dict[str, set[str]] = {}
+    stored: dict[str, FileRef] = {}
+    for file in files:
+        if file.stored is not None:
+            stored[file.stored.path] = file.stored
+            names.setdefault(file.stored.path, set()).add(file.name)
+    for path, whole in stored.items():
+        yield replace(whole, members=tuple(member for member in whole.members if member.name in names[path]))
+
+
 def _share(part: HeldPart, captured: Captured) -> Share:
     return Share(
         participant=part.participant,
-        stored=joined(file.stored for file in part.files if file.stored is not None),
+        stored=tuple(_stored(part.files)),
         new=tuple(
             NewFile(name=file.name, source=str(file.source), size=file.size)
             for file in part.files

@@ -7,7 +7,7 @@ again by its inode, size and time: a batch that is run again writes a new file u
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_provider_ckpt.protocol.codec import JsonObject
@@ -27,7 +27,7 @@ class Held:
     """A file that is safe from now on: in the storage already, or under a second name."""
 
     name: str
-    stored: FileRef | None
+    stored: FileRef | None  # it, or the pack in which it lies
     source: Path
     size: int
 
@@ -109,8 +109,7 @@ def _by_name(file: FileRef) -> Iterator[tuple[str, FileRef]]:
     if not file.members:
         yield file.name, file
     elif sum(member.size for member in file.members) * _LITTLE >= file.size:
-        for member in file.members:
-            yield member.name, replace(file, members=(member,))
+        yield from ((member.name, file) for member in file.members)
 
 
 def identify(file: Path) -> Identity:

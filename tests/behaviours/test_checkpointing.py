@@ -162,3 +162,16 @@ def test_a_pack_that_was_shortened_is_found_before_anything_is_laid_out_of_it(ag
     found = verify(agent.house.context, manifest.ref)
     assert not found.is_intact
     assert packed.path in found.problems[0]
+
+
+def test_a_file_that_was_written_again_is_not_taken_from_the_pack_of_the_old_one(agent: Agent) -> None:
+    agent.process(4)
+    first = agent.take()
+    agent.location.remove("state/0/0/2.delta")
+    agent.location.write("state/0/0/2.delta", "another try")
+    second = agent.take()
+    assert set(first.files) < set(second.files), "the other members of the pack are still needed"
+    new = agent.folder.of(2)
+    lay_out_checkpoint(agent.house.context, second, new)
+    assert (new.location(QUERY) / "state/0/0/2.delta").read_text() == "another try"
+    assert len(_names(second)) == len(set(_names(second)))

@@ -306,13 +306,16 @@ def test_a_manifest_with_packs_has_a_version_of_its_own_and_one_without_has_not(
 @pytest.mark.parametrize(
     ("member", "error", "text"),
     [
-        ({"name": "../../etc/passwd", "offset": 0, "size": 1}, UnsafePath, "never leaves its root"),
-        ({"name": "/etc/passwd", "offset": 0, "size": 1}, UnsafePath, "never leaves its root"),
-        ({"name": "state/1", "offset": 90, "size": 11}, Corrupt, "can not hold state/1: it would end after it"),
-        ({"name": "state/1", "offset": -1, "size": 1}, Corrupt, "offset"),
-        ({"name": "state/1", "offset": 0, "size": 1, "colour": "red"}, Corrupt, "unknown fields: colour"),
-        ({"name": "state/1", "offset": 0}, Corrupt, "lacks the field 'size'"),
-        ("state/1", Corrupt, "should be an object"),
+        (["../../etc/passwd", 0, 1], UnsafePath, "never leaves its root"),
+        (["/etc/passwd", 0, 1], UnsafePath, "never leaves its root"),
+        (["state/1", 90, 11], Corrupt, "can not hold state/1: it would end after it"),
+        (["state/1", -1, 1], Corrupt, "can not have 1 bytes from -1 on"),
+        (["state/1", 0, -1], Corrupt, "can not have -1 bytes"),
+        (["state/1", 0, 1, "red"], Corrupt, "where a name, an offset and a size belong"),
+        (["state/1", False, True], Corrupt, "where a name, an offset and a size belong"),
+        (["state/1", 0], Corrupt, "where a name, an offset and a size belong"),
+        ({"name": "state/1", "offset": 0, "size": 1}, Corrupt, "where a name, an offset and a size belong"),
+        ("state/1", Corrupt, "where a name, an offset and a size belong"),
     ],
 )
 def test_a_pack_that_says_what_can_not_be_is_refused(member: Any, error: type[Exception], text: str) -> None:
