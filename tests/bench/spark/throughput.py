@@ -2,9 +2,10 @@
 
 One query runs all the time: `rate-micro-batch`, which makes the same rows in every run, into an aggregation on RocksDB
 with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
-commit, in turns without a checkpoint and with one right at its beginning, which carries what two windows wrote. Each
-window with one is set against the mean of the two around it. What is reported is the median of these ratios, with its
-interval: nineteen times of twenty the median of as many pairs would lie there (by drawing from those that were seen).
+commit: in turns one without a checkpoint, and two with one right at their beginning. Of these the first is not measured:
+it carries what two windows wrote, the second what one did, as it is when every window has one. Each of the measured ones
+is set against the mean of the two without next to it. What is reported is the median of these ratios, with its interval:
+nineteen times of twenty the median of as many pairs would lie there (by drawing from those that were seen).
 Where that reaches further than the goal allows, the machine was too busy for a verdict, and none is given. The
 *control* is the same for the windows without a checkpoint, each against those without before and after it: it should
 be 1.
@@ -88,8 +89,8 @@ def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
 
 def _compare(stage: Stage, pipeline: str, storage: str) -> None:
     windows = _Windows(stage, pipeline, storage)
-    run = [windows.run(is_with=number % 2 == 1) for number in range(2 * stage.sizes.windows + 1)]
-    pairs = [Pair(run[at], (run[at - 1], run[at + 1])) for at in range(1, len(run), 2)]
+    run = [windows.run(is_with=number % 3 != 0) for number in range(3 * stage.sizes.windows + 1)]
+    pairs = [Pair(run[at], (run[at - 2], run[at + 1])) for at in range(2, len(run), 3)]
     for each in pairs:
         taken = each.window.taken
         assert taken is not None
@@ -99,7 +100,7 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
             f"{megabytes(taken.new_bytes)} in {taken.new_files:,} files in {show(taken.by_agent)}"
         )
     _report(stage, f"rows/s with a checkpoint every {stage.sizes.window:g} s, {storage}", pairs, GOAL)
-    control = [Pair(run[at], (run[at - 2], run[at + 2])) for at in range(2, len(run) - 2, 2)]
+    control = [Pair(run[at], (run[at - 3], run[at + 3])) for at in range(3, len(run) - 3, 3)]
     _report(stage, f"rows/s without one, again, {storage}", control, None)
 
 
