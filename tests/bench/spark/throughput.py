@@ -2,10 +2,10 @@
 
 One query runs all the time: `rate-micro-batch`, which makes the same rows in every run, into an aggregation on RocksDB
 with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
-commit: in turns one without a checkpoint, and two with one right at their beginning. Of these the first is not measured:
-it carries what two windows wrote, the second what one did, as it is when every window has one. Each of the measured ones
-is set against the mean of the two without next to it. What is reported is the median of these ratios, with its interval:
-nineteen times of twenty the median of as many pairs would lie there (by drawing from those that were seen).
+commit: in turns one without a checkpoint, and two with one right at their beginning. The first of these is not
+measured: it carries what two windows wrote, the second what one did, as it is when every window has one. Each that is
+measured is set against the mean of the two without next to it. What is reported is the median of these ratios, with
+its interval: nineteen times of twenty the median of as many pairs would lie there (by drawing from those seen).
 Where that reaches further than the goal allows, the machine was too busy for a verdict, and none is given. The
 *control* is the same for the windows without a checkpoint, each against those without before and after it: it should
 be 1.
