@@ -23,6 +23,7 @@ from airflow_provider_ckpt.operators.base import (
     start_dag,
 )
 from airflow_provider_ckpt.protocol.metrics import of_restored
+from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.recovery import Choice, Policy
 
 if TYPE_CHECKING:
@@ -123,10 +124,12 @@ class DecideRestoreOperator(RestoringOperator):
 
         choice = plan_restore(ckpt, self.pipeline, self.options(ckpt))
         self.log.info("%s would start from %s.", self.pipeline, _describe(choice))
-        price = choice.price
+        price, chosen = choice.price, choice.checkpoint
+        if chosen is not None and chosen.phase is not Phase.COMPLETED:
+            chosen = None  # in flight: it can not be pinned, and no cleanup can take it
         return {
             "start": _describe(choice),
-            "checkpoint": None if choice.checkpoint is None else choice.checkpoint.ref.id,
+            "checkpoint": None if chosen is None else chosen.ref.id,
             "is_lossy": bool(price.duplicated or price.rolled_back or price.passed_over),
         }
 
@@ -142,7 +145,7 @@ class ApproveRestoreOperator(ApprovalOperator):
     :param ckpt_conn_id: the connection to the metastore and the storage. (templated)
     """
 
-    template_fields: Sequence[str] = ("subject", "body", "plan", "ckpt_conn_id")
+    template_fields: Sequence[str] = ("subject", "body", "pipeline", "plan", "ckpt_conn_id")
 
     def __init__(
         self,

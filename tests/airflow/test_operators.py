@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
+from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.notifications.webhook import PipelineAlertNotifier
 from airflow_provider_ckpt.operators.cleanup import CleanupCheckpointsOperator
 from airflow_provider_ckpt.operators.complete import CompleteCheckpointOperator
@@ -305,6 +306,25 @@ def test_what_a_person_is_asked_about_is_kept_until_it_is_restored_or_rejected(
     if answer == "Approve":
         house.store.pipelines.change(NAME, lambda was: change_settings(was, {"attempt_ttl": "1ms"}), actor="me")
         RestoreCheckpointOperator(task_id="restore", pipeline=NAME, to=str(ref.id)).execute(a_context())
+    assert house.store.pins.of(NAME) == []
+
+
+def test_a_person_is_asked_about_a_checkpoint_whose_commit_is_not_finished(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in flight: it can not be pinned, and needs no pin."""
+    driver = house.pipeline(with_sink=True, settings=change_settings(SETTINGS, {"restart": "fixed(3, 0s)"}))
+    driver.process(1)
+    ref = house.in_flight(driver)
+    driver.acknowledge(ref)
+    assert complete(house.context, ref).phase is Phase.COMMITTING
+    fail_attempt(house, 1)
+    asked: list[str | None] = []
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: asked.append(self.body))
+    plan = decide().execute(a_context())
+    assert plan["start"].startswith(str(ref))
+    ApproveRestoreOperator(task_id="approve", pipeline=NAME, plan=plan, approve_restore="always").execute(a_context())
+    assert len(asked) == 1
     assert house.store.pins.of(NAME) == []
 
 

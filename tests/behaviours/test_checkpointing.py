@@ -139,19 +139,6 @@ def test_a_pack_stays_while_a_kept_checkpoint_needs_a_part_of_it(agent: Agent) -
     lay_out_checkpoint(agent.house.context, newest, agent.folder.of(2))
 
 
-def test_what_is_stored_for_nothing_has_a_limit(agent: Agent) -> None:
-    """A few files that are needed for ever do not keep every pack that they ever lay in."""
-    agent.process(200)
-    agent.take()
-    for _ in range(3):
-        agent.process(20, snapshots=True)
-        newest = agent.take()
-    needed = sum(member.size for file in newest.laid_out for member in file.members)
-    alone = sum(file.size for file in newest.laid_out if not file.members)
-    stored = sum(file.size for file in newest.files.values())
-    assert stored < 5 * (needed + alone), f"{stored:,} bytes for {needed + alone:,}"
-
-
 def test_a_pack_that_was_shortened_is_found_before_anything_is_laid_out_of_it(agent: Agent, tmp_path: Path) -> None:
     agent.process(4)
     manifest = agent.take()
