@@ -65,6 +65,7 @@ class Holder:
     def __init__(self, folder: Path, known: Known) -> None:
         self._folder = folder
         self._known = known
+        self._made: set[Path] = set()  # folders
         self.identities: dict[str, Identity] = {}
 
     def hold(self, prefix: str, pieces: Iterable[Piece]) -> tuple[Held, ...]:
@@ -94,14 +95,19 @@ class Holder:
         return target
 
     def _link(self, source: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # of a capture that began before
+        self._clear(target)
         link_or_copy(source, target)
 
     def _make(self, target: Path, data: bytes) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
+        self._clear(target)
         target.write_bytes(data)
+
+    def _clear(self, target: Path) -> None:
+        """A free name in a folder that is there."""
+        if target.parent not in self._made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(target.parent)
+        target.unlink(missing_ok=True)  # of a capture that began before
 
 
 def _by_name(file: FileRef) -> Iterator[tuple[str, FileRef]]:

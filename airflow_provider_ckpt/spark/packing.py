@@ -26,14 +26,17 @@ class NewFile:
 def plan_packs(files: Iterable[NewFile]) -> tuple[list[NewFile], list[list[NewFile]]]:
     """What is stored alone, and what goes together; always the same for the same files."""
     alone: list[NewFile] = []
-    packs: list[list[NewFile]] = [[]]
+    packs: list[list[NewFile]] = []
+    room = 0  # in the last pack
     for file in sorted(files, key=lambda file: file.name):
         if file.size > _SMALL:
             alone.append(file)
-        elif sum(each.size for each in packs[-1]) + file.size > _PACK:
-            packs.append([file])
-        else:
-            packs[-1].append(file)
+            continue
+        if not packs or file.size > room:
+            packs.append([])
+            room = _PACK
+        packs[-1].append(file)
+        room -= file.size
     alone += [files[0] for files in packs if len(files) == 1]
     return alone, [files for files in packs if len(files) > 1]
 

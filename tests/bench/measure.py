@@ -60,7 +60,7 @@ class Sizes:
     files: int = 10_000
     rows: tuple[int, int] = (1_000, 100_000)
     window: float = 10  # seconds between two checkpoints of a streaming query
-    windows: int = 20  # of them with one, that are measured
+    windows: int = 40  # of them with one, that are measured
     warm_up: float = 60  # seconds: Java compiles what it runs often
     live_partitions: int = 200
     partitions: tuple[int, int] = (1_000, 5_000)

@@ -4,11 +4,11 @@ One query runs all the time: `rate-micro-batch`, which makes the same rows in ev
 with changelogs, each batch as soon as the one before has ended. Time is cut into windows, each from a commit to a
 commit: in turns one without a checkpoint, and two with one right at their beginning. The first of these is not
 measured: it carries what two windows wrote, the second what one did, as it is when every window has one. Each that is
-measured is set against the mean of the two without next to it. What is reported is the median of these ratios, with
-its interval: nineteen times of twenty the median of as many pairs would lie there (by drawing from those seen).
-Where that reaches further than the goal allows, the machine was too busy for a verdict, and none is given. The
-*control* is the same for the windows without a checkpoint, each against those without before and after it: it should
-be 1.
+measured is set against the mean of the two without next to it. What is reported is the rate of all that are measured
+against that of all they are set against, with its interval: nineteen times of twenty that of as many pairs would lie
+there (by drawing from those seen). Where that reaches further than the goal allows, the machine was too busy for a
+verdict, and none is given. The *control* is the same for the windows without a checkpoint, each against those without
+before and after it: it should be 1.
 The agent is attached in all of them; without checkpoints it asks the store twice a second.
 
 Beside the rate, the processor time of the driver, its JVM and its Python workers is counted for each row: that does not
@@ -58,8 +58,8 @@ class Pair:
     others: tuple[Window, Window]
 
     @property
-    def ratio(self) -> float:
-        return self.window.rate / mean(each.rate for each in self.others)
+    def against(self) -> float:
+        return mean(each.rate for each in self.others)
 
     @property
     def cost(self) -> float:
@@ -96,7 +96,7 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
         assert taken is not None
         others = ", ".join(f"{other.rate:,.0f}" for other in each.others)
         stage.say(
-            f"{storage}: {each.window.rate:,.0f} rows/s against {others}: {each.ratio:.3f}; moved "
+            f"{storage}: {each.window.rate:,.0f} rows/s against {others}: {_ratio([each]):.3f}; moved "
             f"{megabytes(taken.new_bytes)} in {taken.new_files:,} files in {show(taken.by_agent)}"
         )
     _report(stage, f"rows/s with a checkpoint every {stage.sizes.window:g} s, {storage}", pairs, GOAL)
@@ -105,26 +105,30 @@ def _compare(stage: Stage, pipeline: str, storage: str) -> None:
 
 
 def _report(stage: Stage, what: str, pairs: Sequence[Pair], goal: Goal | None) -> None:
-    least, most = _interval([each.ratio for each in pairs])
+    least, most = _interval(pairs)
     is_quiet = most - least <= 2 * ALLOWED
     stage.report(
         Line(
             what=what if is_quiet else f"{what} (too noisy to judge)",
-            ours=f"{median(each.window.rate for each in pairs):,.0f}/s",
-            against=f"none, {median(other.rate for each in pairs for other in each.others):,.0f}/s; {len(pairs)} "
+            ours=f"{mean(each.window.rate for each in pairs):,.0f}/s",
+            against=f"none, {mean(each.against for each in pairs):,.0f}/s; {len(pairs)} "
             f"pairs, {least:.3f}..{most:.3f}; by processor time {median(each.cost for each in pairs):.3f}; the S3 "
             f"server took {median(each.window.server for each in pairs):.1%} of the cores",
-            ratio=median(each.ratio for each in pairs),
+            ratio=_ratio(pairs),
             goal=goal if is_quiet else None,
         )
     )
 
 
-def _interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Where the median of as many would lie nineteen times of twenty."""
-    chance = random.Random(1)  # the same ratios have the same interval
-    medians = sorted(median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
-    return medians[DRAWS // 40], medians[-DRAWS // 40]
+def _ratio(pairs: Sequence[Pair]) -> float:
+    return sum(each.window.rate for each in pairs) / sum(each.against for each in pairs)
+
+
+def _interval(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Where the ratio of as many would lie nineteen times of twenty."""
+    chance = random.Random(1)  # the same pairs have the same interval
+    ratios = sorted(_ratio(chance.choices(pairs, k=len(pairs))) for _ in range(DRAWS))
+    return ratios[DRAWS // 40], ratios[-DRAWS // 40]
 
 
 class _Windows:
