@@ -19,6 +19,7 @@ from airflow_provider_ckpt.protocol.objectives import Objectives
 from airflow_provider_ckpt.protocol.records import (
     AttemptStatus,
     FileRef,
+    Member,
     Ref,
     TriggerRequest,
 )
@@ -84,7 +85,18 @@ class SlowDriver(ScriptedPipeline):
 
     def _write(self, ref: Ref, participant: str, data: bytes) -> FileRef:
         weight = "x" * self.random.randint(20_000, 60_000)
-        return super()._write(ref, participant, canonical({**json.loads(data), "weight": weight}))
+        file = super()._write(ref, participant, canonical({**json.loads(data), "weight": weight}))
+        return _as_pack(file) if participant == LATE else file
+
+
+def _as_pack(file: FileRef) -> FileRef:
+    """The same bytes, as what two small files make."""
+    half = file.size // 2
+    members = (
+        Member(name=f"{file.name}/1.delta", offset=0, size=half),
+        Member(name=f"{file.name}/2.delta", offset=half, size=file.size - half),
+    )
+    return replace(file, members=members)
 
 
 class Past:

@@ -152,6 +152,7 @@ def _looks_at_everything(page: Page, airflow: OpenHouse, pictures: Path) -> None
     frame = go(page, airflow, "orders/checkpoints/38")
     frame.get_by_role("button", name="totals/state/11").click()
     expect(frame.get_by_text("capture 40 ms")).to_be_visible()
+    expect(frame.get_by_text("holds 2 files")).to_be_visible()
     frame.get_by_role("button", name="Read it from the storage").click()
     expect(frame.get_by_text("attempt 2 up to 38")).to_be_visible()
     asked: list[str] = []
