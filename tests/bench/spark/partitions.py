@@ -3,7 +3,7 @@
 A real query with 200 partitions first, and then locations that are written by hand, with 1,000 and 5,000 partitions of
 one operator, two small files each: those are given to the agent's own `Checkpointing`, whose files are made durable by
 real Spark tasks. The two sizes take turns. *First* stores every file, *next* one new file of each partition. Linear
-means: a partition of 5,000 costs at most 1.5 times one of 1,000. By the clock of the store. On S3 with a fifth of them.
+means: a partition of 5,000 costs at most 1.5 times one of 1,000. By the clock of the store.
 """
 
 import itertools
@@ -29,29 +29,28 @@ from tests.bench.sample import ATTEMPT, QUERY, run_pipeline
 from tests.bench.spark.stage import Stage, Taken, copy_folder, flush, remove, until
 from tests.unit.spark.locations import LocationOnDisk
 
-LOCAL = "local disk"
 FILES = ("3.snapshot", "4.delta")
 ROUNDS = 2
 
 
 def run(stage: Stage) -> None:
-    _live(stage)
     for storage in stage.storages:
+        _live(stage, storage)
         _synthetic(stage, storage)
 
 
 # a real query
 
 
-def _live(stage: Stage) -> None:
-    count = stage.sizes.live_partitions
+def _live(stage: Stage, storage: str) -> None:
+    count, pipeline = stage.sizes.live_partitions, f"live-{storage.replace(' ', '-')}"
     stage.spark.conf.set("spark.sql.shuffle.partitions", str(count))
-    with stage.attached("live", LOCAL) as agent:
+    with stage.attached(pipeline, storage) as agent:
         query = _start(stage, agent)
-        location = stage.folder_of("live").location("totals")
+        location = stage.folder_of(pipeline).location("totals")
         until(lambda: query.exception() or (Location(location).committed or 0) >= 3)
-        stage.take("live", LOCAL)  # starts the Python workers
-        pairs = [_with_copy(stage) for _ in range(5)]
+        stage.take(pipeline, storage)  # starts the Python workers
+        pairs = [_with_copy(stage, pipeline, storage) for _ in range(5)]
         query.stop()
     takens, copies = [taken for taken, _ in pairs], [copied for _, copied in pairs]
     acks = [taken.to_last_ack for taken in takens]
@@ -63,7 +62,7 @@ def _live(stage: Stage) -> None:
     )
     stage.report(
         Line(
-            what=f"barrier to last ack, {count} live state partitions, local disk",
+            what=f"barrier to last ack, {count} live state partitions, {storage}",
             ours=f"{show(median(acks))}, at most {show(max(acks))}",
             against=f"cp -r of the location, {show(median_of(copies))}",
             ratio=median(ack / copied for ack, copied in zip(acks, copies, strict=True)),
@@ -79,13 +78,13 @@ def _start(stage: Stage, agent: CheckpointAgent) -> StreamingQuery:
     return agent.start("totals", writer)
 
 
-def _with_copy(stage: Stage) -> tuple[Taken, Seconds]:
-    location = Location(stage.folder_of("live").location("totals"))
+def _with_copy(stage: Stage, pipeline: str, storage: str) -> tuple[Taken, Seconds]:
+    location = Location(stage.folder_of(pipeline).location("totals"))
     before = location.committed or 0
     until(lambda: (location.committed or 0) > before)  # else there would be nothing new to store
-    taken = stage.take("live", LOCAL)
+    taken = stage.take(pipeline, storage)
     copied = stage.folder / "copy"
-    seconds = copy_folder(stage.folder_of("live").location("totals"), copied, is_strict=False)  # files come and go
+    seconds = copy_folder(location.root, copied, is_strict=False)  # files come and go
     remove(copied)
     return taken, seconds
 
@@ -94,8 +93,7 @@ def _with_copy(stage: Stage) -> tuple[Taken, Seconds]:
 
 
 def _synthetic(stage: Stage, storage: str) -> None:
-    part = 5 if storage == "S3" else 1  # the S3 server here takes milliseconds for each file, on the cores that we use
-    few, many = (Synthetic(stage, storage, count // part) for count in stage.sizes.partitions)
+    few, many = (Synthetic(stage, storage, count) for count in stage.sizes.partitions)
     few.take_first()  # connected, workers started
     rounds = [_round(few, many, turn) for turn in range(ROUNDS)]
     for name in ("first", "next"):
