@@ -206,7 +206,7 @@ def _stage_bytes(data: bytes, temporary: Path) -> None:
 
 
 def _stage_file(source: Path, temporary: Path) -> Digest:
-    original = source.resolve() if source.is_symlink() else source  # else a link to a symbolic link would be stored
+    original = source.resolve() if source.is_symlink() else source  # of a symbolic link, what it points to is stored
     if not original.exists():
         raise no_such_source(source)
     if not original.is_file():
