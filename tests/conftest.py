@@ -13,8 +13,23 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
+from tests.harness import durations
+from tests.harness.class_archive import jvm_options
+from tests.harness.sweeper import Sweeper
 from tests.hdfs import Hdfs, mini_cluster
 from tests.house import House
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--durations-table", metavar="FILE", help="write what every area and every test took to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        sweeper = Sweeper()
+        config.add_cleanup(sweeper.finish)
+    if table := config.getoption("--durations-table"):
+        durations.register(config, table)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -28,8 +43,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 DATABASES = ("sqlite", "postgresql")
-# The JVMs of drivers live for seconds here: compiling their code well takes longer than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 
 
 @pytest.fixture(scope="session")

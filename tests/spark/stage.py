@@ -8,9 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +25,11 @@ from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Check
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.protocol.settings import Settings
 from airflow_provider_ckpt.storage.opening import open_storage
+from tests.harness.processes import Process, of_session, signal_session
+from tests.harness.warm_jvm import POOL, Jvm, die_together
 
 NAME = "orders"
+LOCAL = "local[2]"
 PROGRAMS = Path(__file__).parent / "programs"
 QUIET = {
     "spark.ui.enabled": "false",
@@ -41,31 +45,60 @@ QUIET = {
 
 @dataclass
 class Driver:
-    """A Spark program in its own process group."""
+    """A Spark program in its own session, and the JVM that it uses, if that was there before."""
 
     process: subprocess.Popen[bytes]
     log: Path
+    jvm: Jvm | None = None
+    is_spared: threading.Event = field(default_factory=threading.Event)  # its JVM outlives it
 
     def kill(self) -> None:
         """kill -9, the JVM and the Python workers as well."""
-        with_session(self.process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self.process.wait()
+        if self.jvm is not None:
+            self.jvm.kill()
 
     def freeze(self) -> None:
-        with_session(self.process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        with_session(self.process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """At the end of a test, when nobody looks any more: what still runs is killed, and its JVM serves others."""
+        self.thaw()
+        self.is_spared.set()
+        signal_session(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.jvm is not None:
+            POOL.give_back(self.jvm)
+            self.jvm = None
+
+    def processes(self) -> list[Process]:
+        return [process for session in self._sessions for process in of_session(session)]
+
+    def _signal(self, number: int) -> None:
+        for session in self._sessions:
+            signal_session(session, number)
+
+    @property
+    def _sessions(self) -> list[int]:
+        return [self.process.pid] if self.jvm is None else [self.jvm.session, self.process.pid]
 
     @property
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
     def wait(self, timeout: float = 240) -> int:
+        """Until it has ended; its JVM then serves others, unless it was killed."""
         try:
-            return self.process.wait(timeout)
+            code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"The driver still runs. Its log:\n{self.said()}") from None
+        if code >= 0:
+            self.end()
+        return code
 
     def said(self) -> str:
         return self.log.read_text()[-40_000:]
@@ -76,22 +109,13 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def with_session(session: int, number: int) -> None:
-    """A signal for everything that a driver has started: the JVM, and the Python workers with groups of their own."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended while we look
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                os.kill(int(folder.name), number)
-
-
 @dataclass
 class Stage:
     folder: Path
     url: str
     storage_url: str
     settings: Settings = field(default_factory=Settings)
-    master: str = "local[2]"
+    master: str = LOCAL
     driver_url: str | None = None  # where drivers find the store; None: where the test finds it
     environment: dict[str, str] = field(default_factory=dict)  # of drivers, besides the usual
     is_made: bool = True  # False: the pipeline comes from elsewhere
@@ -138,17 +162,16 @@ class Stage:
         A driver with secrets is not told by its environment where the store is.
         """
         told = self._told(is_plain=is_plain) | dict(conf or {})
+        command = [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
+        environment = {**self._environment(), **self.environment}
+        if secrets is None and self.master == LOCAL:
+            return self._launch_warm(command, environment, told)
         options = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in told.items())
         if secrets is not None:
             options += f" --properties-file {shlex.quote(str(self._write_secrets(secrets)))}"
-        environment = {
-            **self._environment(),
-            "PYSPARK_SUBMIT_ARGS": f"--master {self.master} {options} pyspark-shell",
-            **self.environment,
-        }
-        if secrets is not None:
             del environment["CKPT_METASTORE"]
-        return self._launch([sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)], environment)
+        environment["PYSPARK_SUBMIT_ARGS"] = f"--master {self.master} {options} pyspark-shell"
+        return self._launch(command, environment)
 
     def submit(self, spark_submit: str, program: Path, *arguments: object) -> Driver:
         """Hand any program to spark-submit."""
@@ -169,6 +192,20 @@ class Stage:
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+
+    def _launch_warm(self, command: list[str], environment: dict[str, str], conf: dict[str, str]) -> Driver:
+        """In a JVM that may have served others; its Python workers get their environment through Spark."""
+        jvm = POOL.take()
+        inherited = {
+            f"spark.executorEnv.{name}": value
+            for name, value in environment.items()
+            if jvm.environment.get(name) != value
+        }
+        driver = self._launch(command, environment | jvm.lend({"spark.master": self.master, **inherited, **conf}))
+        driver.jvm = jvm
+        driver.log.with_suffix(".jvm.log").symlink_to(jvm.log)
+        die_together(driver.process, jvm, driver.is_spared)
+        return driver
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> Driver:
         log = self.folder / f"driver-{len(self.drivers)}.log"
@@ -193,8 +230,7 @@ class Stage:
 
     def close(self) -> None:
         for driver in self.drivers:
-            driver.thaw()
-            driver.kill()
+            driver.end()
         self.store.close()
 
     # the store

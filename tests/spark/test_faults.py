@@ -599,12 +599,7 @@ def _find(driver: Driver, program: str) -> list[int]:
 
 def _commands(driver: Driver) -> dict[int, str]:
     """The command line of every process of a driver's session: itself, its JVMs and their Python workers."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.getsid(int(folder.name)) == driver.process.pid:
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-    return found
+    return {process.pid: process.command() for process in driver.processes()}
 
 
 def _ancestors(pid: int) -> Iterator[int]:
