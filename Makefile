@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
 READY  := $(VENV)/.ready
-JOBS   ?= 2
+JOBS   ?= 3
+PYTEST := $(RUN)/python -m pytest
+# Each process that runs tests gets the next one when it is through with its last; the longest come first.
+PARALLEL := -n $(JOBS) --dist load --maxschedchunk 1
+export SEED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-spark test test-unit test-browser bench check fmt constraints clean
+.PHONY: help setup java classes demo demo-spark test test-unit test-browser test-long test-mutants bench check fmt constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,15 +35,23 @@ demo: setup java ## Airflow runs and checkpoints a Spark pipeline, which is kill
 demo-spark: setup java ## the same without Airflow, by the ckpt command
 	@$(RUN)/python -m airflow_provider_ckpt.testing.demo_spark
 
-test: setup java ## all tests: real SQLite and PostgreSQL, an S3 server, kill -9, every interleaving
-	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal --durations 25 -m 'not browser' $(ARGS)
-	@test -n "$(ARGS)" || $(MAKE) --no-print-directory test-browser
+test: setup java classes ## all tests: real Spark, Airflow, PostgreSQL, S3, HDFS, a browser, kill -9; DURATIONS=file.md: what each took
+	@$(PYTEST) $(PARALLEL) --durations 25 $(if $(DURATIONS),--durations-table $(DURATIONS)) $(ARGS)
 
 test-unit: setup ## the quick tests, under a minute
-	@$(RUN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m 'not slow' $(ARGS)
 
-test-browser: setup java ## the page in a real Chromium, against a real Airflow
-	@$(RUN)/python -m pytest -m browser $(ARGS)
+test-browser: setup java classes ## the page in a real Chromium, against a real Airflow
+	@$(PYTEST) -m browser $(ARGS)
+
+test-long: setup java classes ## all that is random or exhaustive, SEED=… and those after it, for MINUTES=… (60)
+	@$(RUN)/python -m tests.harness.long_run $(or $(MINUTES),60) $(PARALLEL) -o timeout=3600 $(ARGS)
+
+test-mutants: setup java classes ## plant one bug after the other: the gate must find each
+	@$(RUN)/python -m tests.mutants $(ARGS)
+
+classes: setup java ## archive Spark's classes once for this .venv: its JVMs then start with a third less work
+	@$(RUN)/python -m tests.harness.class_archive
 
 bench: setup java ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)

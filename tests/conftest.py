@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
-from tests.harness import durations
+from tests.harness import campaign, durations, last_lines, order
 from tests.harness.class_archive import jvm_options
 from tests.harness.sweeper import Sweeper
 from tests.hdfs import Hdfs, mini_cluster
@@ -26,10 +26,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
+        campaign.settle()
         sweeper = Sweeper()
         config.add_cleanup(sweeper.finish)
     if table := config.getoption("--durations-table"):
         durations.register(config, table)
+
+
+def pytest_report_header() -> str:
+    return campaign.headline()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order.longest_first(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    last_lines.add_to(report, item)
+    return report
+
+
+def pytest_runtest_setup() -> None:
+    campaign.skip_when_time_is_over()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

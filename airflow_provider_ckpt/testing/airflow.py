@@ -29,6 +29,20 @@ _BIN = Path(sys.executable).parent
 _START_PATIENCE = 240.0  # seconds
 _ASK_PATIENCE = 30.0
 _Found = TypeVar("_Found")
+_LOADED_BEFORE_TASKS = """
+import sys
+
+__all__ = []
+if "scheduler" in sys.argv:  # every task is a fork of its executor: what it has loaded, no task loads again
+    import airflow.sdk.execution_time.task_runner
+    import airflow_provider_ckpt.dag_factory
+    import airflow_provider_ckpt.hooks.ckpt
+    import airflow_provider_ckpt.coordinator.restore
+    import airflow_provider_ckpt.metastore
+    import airflow_provider_ckpt.sensors.acks
+    import airflow_provider_ckpt.sensors.pipeline
+    import airflow_provider_ckpt.storage.opening
+"""
 
 
 class Airflow:
@@ -63,9 +77,11 @@ class Airflow:
             **settings,
             **environment,
         }
+        (folder / "config").mkdir(exist_ok=True)
+        (folder / "config" / "airflow_local_settings.py").write_text(_LOADED_BEFORE_TASKS)
 
     def __enter__(self) -> "Airflow":
-        self.run("db", "migrate")
+        self.migrate()
         for component in COMPONENTS:
             self.start(component)
         self._wait_for_api()
@@ -79,6 +95,10 @@ class Airflow:
             end_session(leader)
         for process in self.processes.values():
             process.wait()
+
+    def migrate(self) -> None:
+        """Make the tables of its database."""
+        self.run("db", "migrate")
 
     # its processes
 

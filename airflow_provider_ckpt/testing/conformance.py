@@ -33,7 +33,7 @@ from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.spark.sinks.base import Name, Publication, Published, Sink, Slot
 from airflow_provider_ckpt.testing.faults import Crashed
 
-_MOST_LINES = 2000
+_EVERY_LINE = range(2000)  # more than any call runs through
 _ROUNDS = 5
 _OTHER = 7  # the checkpoint of another pipeline
 
@@ -66,6 +66,7 @@ class Trial:
     name: Name = field(default_factory=lambda: Name(pipeline=f"trial{uuid4().hex[:8]}", sink="query/sink"))
     expected: Counter[int] = field(default_factory=Counter)
     also: tuple[str, ...] = ()
+    lines: range = _EVERY_LINE  # before which it crashes
 
     def stage(self, batch: int, numbers: Sequence[int], *, attempt: int = 1, sink: Sink | None = None) -> JsonObject:
         run = uuid4().hex
@@ -105,14 +106,19 @@ Check = Callable[[Trial], None]
 
 
 def find_faults(
-    new_subject: Callable[[], Subject], scratch: Path, also: Sequence[str] = (), checks: Sequence[Check] | None = None
+    new_subject: Callable[[], Subject],
+    scratch: Path,
+    also: Sequence[str] = (),
+    checks: Sequence[Check] | None = None,
+    lines: range = _EVERY_LINE,
 ) -> list[str]:
     """Everything that is wrong with a sink, each as a sentence; nothing for one that can be trusted.
 
     :param also: modules besides the sink's own in which it crashes, too.
     :param checks: some of `CHECKS`, for a target that takes too long for all of them.
+    :param lines: crash before these lines only: `range(day % 6, 2000, 6)` comes to every line in six days.
     """
-    trials = [(check, Trial(new_subject(), scratch, also=tuple(also))) for check in checks or CHECKS]
+    trials = [(check, Trial(new_subject(), scratch, also=tuple(also), lines=lines)) for check in checks or CHECKS]
     return [fault for check, trial in trials if (fault := _try(check, trial)) is not None]
 
 
@@ -186,7 +192,7 @@ def a_failed_checkpoint_rolls_into_the_next(trial: Trial) -> None:
 
 def a_crash_anywhere_in_a_commit_is_finished_by_the_next(trial: Trial) -> None:
     trial.subject.open().recover(trial.name, 1)
-    for line in range(_MOST_LINES):
+    for line in trial.lines:
         id_ = line + 1
         publication = trial.publication(id_, [trial.stage(id_, [id_ * 2, id_ * 2 + 1])])
         sink = trial.subject.open()
@@ -202,7 +208,7 @@ def a_crash_anywhere_in_a_commit_is_finished_by_the_next(trial: Trial) -> None:
 
 def a_crash_anywhere_in_recover_is_harmless(trial: Trial) -> None:
     trial.publish(1, [1])
-    for line in range(_MOST_LINES):
+    for line in trial.lines:
         sink = trial.subject.open()
         has_crashed = _crash_at(trial, line, sink, lambda n=line, s=sink: s.recover(trial.name, n + 2))  # type: ignore[misc]
         found = trial.subject.open().recover(trial.name, line + 2)
@@ -214,7 +220,7 @@ def a_crash_anywhere_in_recover_is_harmless(trial: Trial) -> None:
 
 def a_crash_anywhere_in_stage_is_made_good_by_the_next_run(trial: Trial) -> None:
     batches: list[JsonObject] = []
-    for line in range(_MOST_LINES):
+    for line in trial.lines:
         sink = trial.subject.open()
         has_crashed = _crash_at(trial, line, sink, lambda n=line, s=sink: trial.stage(n, [n], sink=s))  # type: ignore[misc]
         trial.check(f"after a crash before line {line} of stage")
@@ -230,7 +236,7 @@ def a_crash_anywhere_in_stage_is_made_good_by_the_next_run(trial: Trial) -> None
 
 def a_crash_anywhere_in_discard_is_made_good_by_the_next(trial: Trial) -> None:
     kept = trial.stage(0, [0])
-    for line in range(_MOST_LINES):
+    for line in trial.lines:
         attempt, sink = line + 2, trial.subject.open()
         trial.stage(line + 1, [line + 1], attempt=attempt - 1)
         discard = partial(sink.discard, trial.name, attempt, [kept])
@@ -247,7 +253,7 @@ def a_crash_anywhere_in_discard_is_made_good_by_the_next(trial: Trial) -> None:
 
 def a_crash_anywhere_in_a_roll_back_is_made_good_by_the_next(trial: Trial) -> None:
     trial.publish(1, [1])
-    for line in range(_MOST_LINES):
+    for line in trial.lines:
         attempt, id_, sink = line + 2, line + 2, trial.subject.open()
         trial.publish(id_, [id_], attempt=attempt - 1)
         if not sink.recover(trial.name, attempt).can_go_back_to(1):

@@ -7,16 +7,20 @@ from pathlib import Path
 from types import TracebackType
 
 _ROWS_OF_FILE = 25
-_PAUSE = 0.4  # seconds between two files
+_PAUSE = 0.4  # seconds between two files, if nobody says otherwise
 
 Order = tuple[int, int]  # id, amount
 
 
 class Orders:
-    """Orders that come into a folder, a file at a time, until somebody stops them."""
+    """Orders that come into a folder, a file at a time, until somebody stops them.
 
-    def __init__(self, folder: Path) -> None:
+    :param pause: seconds between two files.
+    """
+
+    def __init__(self, folder: Path, pause: float = _PAUSE) -> None:
         self._folder = folder
+        self._pause = pause
         self._count = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._come_in, name="orders", daemon=True)
@@ -38,7 +42,7 @@ class Orders:
         return Counter((id_, _amount(id_)) for id_ in range(self._count))
 
     def _come_in(self) -> None:
-        while not self._stopped.wait(_PAUSE):
+        while not self._stopped.wait(self._pause):
             ids = range(self._count, self._count + _ROWS_OF_FILE)
             partial = self._folder / f".{self._count}"
             partial.write_text("\n".join(json.dumps(_order(id_)) for id_ in ids))

@@ -1,9 +1,12 @@
 """A real Airflow whose connection leads to a store that the test reads as well."""
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,6 +37,20 @@ class Stage(Airflow):
         super().__init__(folder, dags, environment={**connections, **environment}, database_url=database_url)
         self.metastore_url = metastore_url
         self.store = open_metastore(metastore_url)
+
+    def migrate(self) -> None:
+        """A copy of a database that one test of this run has made; on PostgreSQL each makes its own."""
+        if "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in self.environment:
+            return super().migrate()
+        template = Path(tempfile.gettempdir()) / "airflow-template"
+        template.mkdir(exist_ok=True)
+        with (template / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (template / "airflow.db").exists():
+                super().migrate()
+                (self.folder / "airflow.db").rename(template / "airflow.db")
+        shutil.copy(template / "airflow.db", self.folder)
+        return None
 
     def attempt(self, pipeline: str) -> Attempt | None:
         """The current one."""

@@ -79,7 +79,7 @@ def environment_of(pipeline: str, folder: Path) -> dict[str, str]:
         "APPLICATION": str(GATED),
         "SOURCE": str(folder / "source"),
         "TARGET": str(folder / "target"),
-        "CHECKPOINT_SECONDS": "7.5",  # every task is a process that imports Airflow: more would only wait for the CPU
+        "CHECKPOINT_SECONDS": "4",
         "CLEANUP_SECONDS": "60",
         "LOOK_SECONDS": "30",
         "ATTEMPT_TTL": "10s",

@@ -20,6 +20,7 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.reasons import AckOutcome, FailureReason
 from airflow_provider_ckpt.protocol.records import Ack, Capture, Cut, Participant, Ref, TriggerRequest
 from airflow_provider_ckpt.protocol.settings import Settings
+from tests.harness import campaign
 from tests.house import NAME, SETTINGS, House
 
 pytestmark = pytest.mark.slow
@@ -104,13 +105,15 @@ def _hold_the_lease(store: Metastore, number: int) -> bool:
     return True
 
 
+@pytest.mark.campaign
 def test_four_triggers_and_four_cleanups_never_overlap_and_neither_starves(wall_house: House) -> None:
     house = wall_house
     house.pipeline(settings=replace(_WALL, max_deferral=timedelta(seconds=2), lease_ttl=timedelta(minutes=5)))
-    turns = [int(str(each)) for each in _in_processes(8, _play, house.url, _FORK.Value("i", 0), 1000)]
+    rounds = campaign.size(gate=250, long=1000)
+    turns = [int(str(each)) for each in _in_processes(8, _play, house.url, _FORK.Value("i", 0), rounds)]
     triggers, cleanups = sum(turns[::2]), sum(turns[1::2])
-    assert triggers + cleanups >= 1000
-    assert min(triggers, cleanups) >= 100, f"{triggers} checkpoints, {cleanups} cleanups: one side starves"
+    assert triggers + cleanups >= rounds
+    assert min(triggers, cleanups) >= rounds / 10, f"{triggers} checkpoints, {cleanups} cleanups: one side starves"
     assert _overlaps(house) == []
 
 

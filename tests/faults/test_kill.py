@@ -20,6 +20,7 @@ from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.retention import Retention
 from airflow_provider_ckpt.testing import CrashAt, ManualClock, kill_this_process, watch_storage, watch_store
 from airflow_provider_ckpt.testing.scripted import SINK
+from tests.harness import campaign
 from tests.house import NAME, SETTINGS, House
 from tests.rescue import rescue
 
@@ -91,15 +92,17 @@ _CASES: dict[str, tuple[Callable[[House], None], Callable[[Context, House], None
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("case", _CASES)
 def test_whatever_is_killed_at_any_call_others_finish_or_undo(
     case: str, database: str, copies: Iterator[House], tmp_path: Path
 ) -> None:
+    """In the gate every fourth call, in four days all of them."""
     prepare, work = _CASES[case]
     prepared = House(database, tmp_path / "prepared")
     prepare(prepared)
     prepared.store.close()
-    for moment in count():
+    for moment in count() if campaign.is_long() else count(campaign.seed() % 4, 4):
         house = next(copies)
         shutil.copytree(prepared.folder, house.folder)
         was_killed = _kill_at(moment, house, work)

@@ -37,7 +37,7 @@ class Jvm:
         self.environment = {**os.environ, **_ENVIRONMENT}  # its Python workers inherit it
         with self.log.open("wb") as out, patch.dict(os.environ, _ENVIRONMENT):
             quiet = {"stdout": out, "stderr": subprocess.STDOUT, "start_new_session": True, "cwd": self.log.parent}
-            self._gateway: Any = launch_gateway(popen_kwargs=quiet)
+            self._gateway: Any = launch_gateway(popen_kwargs=quiet)  # type: ignore[no-untyped-call]
         self._process: subprocess.Popen[bytes] = self._gateway.proc
         self._own = self._names()
         self._drivers = 0

@@ -264,6 +264,7 @@ class Search:
         that exist, where nobody deletes. An order that only they differ in is the same order.
     :param recover: called in every distinct state of the world, with all actors dead; raises AssertionError when what
         is left can not be put right by others.
+    :param is_recovered: of the n-th state of the world, whether `recover` is called there.
     """
 
     programs: Mapping[str, Program]
@@ -271,8 +272,10 @@ class Search:
     check: Callable[[World, Snapshot, Snapshot], None]
     recover: Callable[[World], None] | None = None
     quiet: frozenset[str] = frozenset()
+    is_recovered: Callable[[int], bool] = lambda _: True
     states: int = 0
     steps: int = 0
+    recoveries: int = 0
     worlds: set[Snapshot] = field(default_factory=set)
     _known: dict[tuple[type, bytes], Any] = field(default_factory=dict)
     _came_from: dict[State, State | None] = field(default_factory=dict)
@@ -361,6 +364,9 @@ class Search:
         if self.recover is None or state.world in self.worlds:
             return
         self.worlds.add(state.world)
+        if not self.is_recovered(len(self.worlds)):
+            return
+        self.recoveries += 1
         self._world.reset(state.world)
         try:
             self.recover(self._world)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import Phase as Stage
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -26,11 +26,12 @@ from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.protocol.retention import Retention
 from airflow_provider_ckpt.testing import CrashAt, Crashed, ScriptedPipeline, ScriptedSink, watch_storage, watch_store
 from airflow_provider_ckpt.testing.scripted import SINK
+from tests.harness import campaign
 from tests.model.checker import Snapshot, World
 from tests.model.world import NAME, SETTINGS, check
 from tests.rescue import rescue
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 PARTITIONS = 5
 CRASHES = st.one_of(st.none(), st.integers(0, 60))  # the moment of the crash; None: it lives
@@ -214,11 +215,11 @@ def _allow(work) -> None:  # type: ignore[no-untyped-def]
 
 
 Pipeline.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=campaign.size(gate=25, long=500),
+    stateful_step_count=campaign.size(gate=40, long=80),
     deadline=None,
-    derandomize=True,
+    database=None,
     phases=(Stage.explicit, Stage.generate),  # shrinking takes longer than all the rest
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestPipeline = Pipeline.TestCase
+TestPipeline = seed(campaign.seed())(Pipeline.TestCase)

@@ -28,6 +28,7 @@ from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.spark.sinks import DeltaSink, Name
 from airflow_provider_ckpt.spark.tips import tip_is_intact
+from tests.harness import campaign
 from tests.hdfs import Hdfs
 from tests.spark.stage import NAME, Driver, Stage, feed
 
@@ -234,8 +235,11 @@ DEATHS = (  # each moment, and how the pipeline comes back; who finds a commit o
 )
 
 
+@pytest.mark.campaign
 def test_killed_at_every_moment_every_sink_has_every_row_once(stage: Stage, life: Life) -> None:
-    live_through(stage, life, DEATHS)
+    """In the gate one stretch of that life, in four days all of it."""
+    stretches = [DEATHS[first : first + 5] for first in range(0, len(DEATHS), 5)]
+    live_through(stage, life, [death for stretch in campaign.share(stretches, of=4) for death in stretch])
     life.feed(1)
     life.finish()
 
@@ -270,10 +274,11 @@ DEATHS_ON_HDFS = (
 )
 
 
+@pytest.mark.campaign
 def test_killed_in_the_middle_of_commits_on_hdfs_every_row_is_there_once(
     stage: Stage, life: Life, on_hdfs: OnHdfs
 ) -> None:
-    live_through(stage, life, DEATHS_ON_HDFS)
+    live_through(stage, life, campaign.share(DEATHS_ON_HDFS, of=2))
     life.feed(1)
     life.finish()
     assert on_hdfs.staged() == []
@@ -290,20 +295,27 @@ def test_the_restore_command_finishes_a_commit_on_hdfs_without_spark(stage: Stag
     assert on_hdfs.staged() == []
 
 
+def _lines() -> str:
+    """Before which lines sinks crash: every sixth in the gate, all of them in six days."""
+    return "0:1" if campaign.is_long() else f"{campaign.seed() % 6}:6"
+
+
+@pytest.mark.campaign
 def test_files_on_hdfs_pass_the_conformance_kit(
     stage: Stage, life: Life, hdfs: Hdfs, record_property: Recorder
 ) -> None:
-    driver = stage.start("conformance", life.out, hdfs.new_url(), "files on HDFS", is_plain=True)
+    driver = stage.start("conformance", life.out, hdfs.new_url(), _lines(), "files on HDFS", is_plain=True)
     assert driver.wait(900) == 0, driver.said()
     assert json.loads((life.out / "faults.json").read_text()) == {"files on HDFS": []}
     record_property("conformance", ", ".join(line for line in driver.said().splitlines() if " s, " in line))
 
 
+@pytest.mark.campaign
 def test_every_sink_passes_the_conformance_kit(
     stage: Stage, life: Life, bucket: str, record_property: Recorder
 ) -> None:
     """On S3 in some ways only: a crash at every line takes minutes there."""
-    driver = stage.start("conformance", life.out, bucket, is_plain=True)
+    driver = stage.start("conformance", life.out, bucket, _lines(), is_plain=True)
     assert driver.wait(900) == 0, driver.said()
     faults = json.loads((life.out / "faults.json").read_text())
     assert {*ALL, "odd_values_in_postgres", "files on S3", "delta on S3", "iceberg on S3"} <= set(faults)

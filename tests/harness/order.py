@@ -1,0 +1,35 @@
+"""The longest tests first, so that all processes that run tests end at about the same time.
+
+`expected_seconds.txt` says what each of the longer tests took; `make test DURATIONS=…` writes it anew. A slow test of
+a file that it does not name counts as a minute.
+"""
+
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_name("expected_seconds.txt")
+WORTH_NAMING = 2.0  # seconds
+UNKNOWN_SLOW = 60.0
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    known = _read()
+    files = {test.partition("::")[0] for test in known}
+    items.sort(key=lambda item: -_expected(item, known, files))
+
+
+def write(seconds: dict[str, float]) -> None:
+    """Of a run of all tests."""
+    worth = sorted(((took, test) for test, took in seconds.items() if took >= WORTH_NAMING), reverse=True)
+    FILE.write_text("".join(f"{took:.0f} {test}\n" for took, test in worth))
+
+
+def _read() -> dict[str, float]:
+    lines = FILE.read_text().splitlines() if FILE.exists() else []
+    return {test: float(took) for took, test in (line.split(" ", 1) for line in lines)}
+
+
+def _expected(item: pytest.Item, known: dict[str, float], files: set[str]) -> float:
+    is_new = item.nodeid.partition("::")[0] not in files
+    return known.get(item.nodeid, UNKNOWN_SLOW if is_new and item.get_closest_marker("slow") else 0.0)
