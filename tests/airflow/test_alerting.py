@@ -83,7 +83,7 @@ def _a_dag_is_paused_by_mistake(airflow: Stage, night: Night) -> None:
 
 
 def _checkpoints_fail_and_a_late_run_is_told_of(airflow: Stage, night: Night, gate: Path) -> None:
-    airflow.ckpt("pipelines", "orders", "--set", "timeout=40s")
+    airflow.ckpt("pipelines", "orders", "--set", "timeout=50s")
     until(lambda: airflow.store.checkpoints.in_flight("orders") is None, "those that have more time end", airflow.say)
     gate.touch()
     held = until(lambda: _held(airflow), "a checkpoint is held", airflow.say)

@@ -28,7 +28,7 @@ checkpoint_dags(
     notify=[PipelineNotifier(**WEBHOOK), MAIL],
     deadline=DeadlineAlert(
         reference=DeadlineReference.DAGRUN_LOGICAL_DATE,
-        interval=timedelta(seconds=20),
+        interval=timedelta(seconds=30),
         callback=AsyncCallback(CheckpointLateNotifier, kwargs=WEBHOOK),
     ),
     submit={
