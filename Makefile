@@ -22,7 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is `$(PYTHON) --version 2>&1`: Python 3.11 or newer is needed; say PYTHON=/path/to/python."; exit 1; }
 	@echo "Setting up $(VENV): about 200 packages are downloaded once (Spark is large: 500 MB)."
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) can not make virtual environments: install its venv package (python3-venv on Debian)."; exit 1; }
-	@$(RUN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[airflow,postgres,spark,delta,iceberg,hdfs,dev]'
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	@$(RUN)/uv pip install --quiet --python $(VENV)/bin/python --constraint constraints.txt --editable '.[airflow,postgres,spark,delta,iceberg,hdfs,dev]'
 	@touch $@
 
 java:

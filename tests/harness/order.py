@@ -1,9 +1,11 @@
 """The longest tests first, so that all processes that run tests end at about the same time.
 
-`expected_seconds.txt` says what each of the longer tests took; `make test DURATIONS=…` writes it anew. A slow test of
-a file that it does not name counts as a minute.
+`expected_seconds.txt` says what each of the longer tests took; `python -m tests.harness.order table.md` writes it anew
+from the table of `make test DURATIONS=table.md`. A slow test of a file that it does not name counts as a minute.
 """
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,10 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -_expected(item, known, files))
 
 
-def write(seconds: dict[str, float]) -> None:
-    """Of a run of all tests."""
-    worth = sorted(((took, test) for test, took in seconds.items() if took >= WORTH_NAMING), reverse=True)
+def write(table: str) -> None:
+    """Take over what the tests of a table took."""
+    rows = re.findall(r"^\| `(tests/.*)` \| 1 \| ([\d.]+) \|", table, re.MULTILINE)
+    worth = sorted(((float(took), test) for test, took in rows if float(took) >= WORTH_NAMING), reverse=True)
     FILE.write_text("".join(f"{took:.0f} {test}\n" for took, test in worth))
 
 
@@ -33,3 +36,7 @@ def _read() -> dict[str, float]:
 def _expected(item: pytest.Item, known: dict[str, float], files: set[str]) -> float:
     is_new = item.nodeid.partition("::")[0] not in files
     return known.get(item.nodeid, UNKNOWN_SLOW if is_new and item.get_closest_marker("slow") else 0.0)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]).read_text())

@@ -362,7 +362,7 @@ def test_a_store_that_is_away_for_less_than_the_time_to_live_only_delays_the_nex
         scene.goes_on(driver)
         scene.goes_on(driver, "unique")
 
-        for go_away, seconds in ((door.shut, 30), (door.get_stuck, 5)):
+        for go_away, seconds in ((door.shut, 12), (door.get_stuck, 5)):
             go_away()
             back_at = time.monotonic() + seconds
             while time.monotonic() < back_at:
