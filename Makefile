@@ -5,8 +5,8 @@ RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= 3
 PYTEST := $(RUN)/python -m pytest
-# Each process that runs tests gets the next one when it is through with its last; the longest come first.
-PARALLEL := -n $(JOBS) --dist load --maxschedchunk 1
+# One process runs the tests with a whole Airflow; the others take the next one of the rest, the longest first.
+PARALLEL := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export SEED
 
 .DEFAULT_GOAL := help

@@ -53,6 +53,12 @@ def pytest_runtest_setup() -> None:
     campaign.skip_when_time_is_over()
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Somebody who waits for a long run wants to know at once."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nfailed: {report.nodeid} ({report.when})", flush=True)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests recorded of themselves, such as the number of states that the model checker visited."""
     reports = terminalreporter.getreports("passed")

@@ -66,6 +66,7 @@ class Airflow:
         self.url = f"http://localhost:{free_port()}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._sessions: list[int] = []
+        self._bearer: str | None = None
         folder.mkdir(parents=True, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         settings = {f"AIRFLOW__{name}": value for name, value in _settings(self.url, dags, database_url).items()}
@@ -204,7 +205,9 @@ class Airflow:
 
     def _ask(self, request: Request) -> Any:
         """An Airflow on SQLite answers 500 while its database is locked: it has done nothing, and is asked again."""
-        request.add_header("Authorization", f"Bearer {self._token()}")
+        if self._bearer is None:
+            self._bearer = self._token()
+        request.add_header("Authorization", f"Bearer {self._bearer}")
         for pause in (0.5, 1.0, 2.0, None):
             try:
                 with urlopen(request, timeout=_ASK_PATIENCE) as answer:  # noqa: S310 - our own server

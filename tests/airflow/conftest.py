@@ -16,7 +16,7 @@ from tests.house import House
 @pytest.fixture
 def orders(tmp_path: Path) -> Iterator[Orders]:
     (tmp_path / "target").mkdir()
-    with Orders(tmp_path / "source", pause=1.0) as orders:
+    with Orders(tmp_path / "source", pause=2.0) as orders:
         yield orders
 
 

@@ -1,7 +1,7 @@
 """`make test DURATIONS=file.md`: seconds of wall and of processor, by area and by test, as a table.
 
 The processor's seconds are those of the test process and of every process that it started, directly or not. They are
-looked up five times a second in `/proc`, so what a process used in its last fifth of a second is missing. Fixtures that
+looked up twice a second in `/proc`, so what a process used in its last half second is missing. Fixtures that
 many tests share are paid for by the first of them.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.order import ONE_AIRFLOW
 from tests.harness.processes import TICK, below, processes
 
 AREAS = {  # the folder below tests/, and what people call it
@@ -28,7 +29,7 @@ AREAS = {  # the folder below tests/, and what people call it
     "ui": "ui",
     "bench": "bench smoke",
 }
-LOOK_EVERY = 0.2
+LOOK_EVERY = 0.5
 WALL, PROCESSOR = "ckpt_wall", "ckpt_processor"  # what a report carries from the worker to the controller
 
 
@@ -102,7 +103,7 @@ class Table:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         measured: dict[str, Any] = vars(report)
-        cost = self._tests[report.nodeid]
+        cost = self._tests[report.nodeid.removesuffix(f"@{ONE_AIRFLOW}")]
         cost.tests = 1
         cost.wall += measured.get(WALL, 0.0)
         cost.processor += measured.get(PROCESSOR, 0.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 FILE = Path(__file__).with_name("expected_seconds.txt")
+ONE_AIRFLOW = "airflow"  # the group of tests that run a whole Airflow: one process runs them, one after the other
 WORTH_NAMING = 2.0  # seconds
 UNKNOWN_SLOW = 60.0
 
@@ -18,7 +19,7 @@ UNKNOWN_SLOW = 60.0
 def longest_first(items: list[pytest.Item]) -> None:
     known = _read()
     files = {test.partition("::")[0] for test in known}
-    items.sort(key=lambda item: -_expected(item, known, files))
+    items.sort(key=lambda item: (not _is_in_group(item), -_expected(item, known, files)))
 
 
 def write(table: str) -> None:
@@ -33,9 +34,15 @@ def _read() -> dict[str, float]:
     return {test: float(took) for took, test in (line.split(" ", 1) for line in lines)}
 
 
+def _is_in_group(item: pytest.Item) -> bool:
+    return item.get_closest_marker("xdist_group") is not None
+
+
 def _expected(item: pytest.Item, known: dict[str, float], files: set[str]) -> float:
     is_new = item.nodeid.partition("::")[0] not in files
-    return known.get(item.nodeid, UNKNOWN_SLOW if is_new and item.get_closest_marker("slow") else 0.0)
+    return known.get(
+        item.nodeid.removesuffix(f"@{ONE_AIRFLOW}"), UNKNOWN_SLOW if is_new and item.get_closest_marker("slow") else 0.0
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ LATE = "totals/state/0/2"  # a participant, and a part of the paths of its files
 @pytest.fixture
 def orders(tmp_path: Path) -> Iterator[Orders]:
     (tmp_path / "target").mkdir()
-    with Orders(tmp_path / "source", pause=1.0) as orders:
+    with Orders(tmp_path / "source", pause=2.0) as orders:
         yield orders
 
 
