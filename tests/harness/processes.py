@@ -38,6 +38,14 @@ class Process:
             return found[0].decode() if found else None
         return None
 
+    def writes_into(self, folder: Path) -> bool:
+        """Whether its output goes there."""
+        for number in (1, 2):
+            with suppress(OSError):
+                if str(Path(f"/proc/{self.pid}/fd/{number}").readlink()).startswith(f"{folder}/"):
+                    return True
+        return False
+
 
 def processes() -> Iterator[Process]:
     for folder in Path("/proc").glob("[0-9]*"):
@@ -81,9 +89,12 @@ def signal_session(leader: int, number: int) -> None:
             os.kill(process.pid, number)
 
 
-def marked(run: str) -> list[Process]:
-    """Everything that a test run has started and that has not ended."""
-    return [process for process in processes() if not process.is_over and process.mark() == run]
+def started_by(run: str, folder: Path) -> list[Process]:
+    """Everything that a test run has started and that has not ended: it has its mark, or writes into its folder.
+
+    A process that gives itself a title, as Airflow's do, writes over its environment, and so over the mark.
+    """
+    return [each for each in processes() if not each.is_over and (each.mark() == run or each.writes_into(folder))]
 
 
 def kill(found: list[Process]) -> None:

@@ -1,7 +1,7 @@
 """Whatever ends a test run (its end, Ctrl-C, kill -9): no process, no port and no folder of it is left.
 
 Everything that a run starts inherits a mark in its environment, and every temporary file goes below one folder. A small
-process waits until pytest is gone, ends whatever has the mark, and removes the folder, unless `KEEP=1` is set.
+process waits until pytest is gone, ends what has the mark or writes there, and removes it, unless `KEEP=1` is set.
 """
 
 import os
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.harness.processes import MARK, kill, marked
+from tests.harness.processes import MARK, kill, started_by
 
 LOOK_EVERY = 0.5
 PATIENCE = 30.0  # seconds, for processes to be gone
@@ -44,7 +44,7 @@ class Sweeper:
 
 def sweep(run: str, folder: Path) -> None:
     give_up = time.monotonic() + PATIENCE
-    while (left := marked(run)) and time.monotonic() < give_up:
+    while (left := started_by(run, folder)) and time.monotonic() < give_up:
         kill(left)
         time.sleep(0.05)
     if os.environ.get("KEEP") != "1":

@@ -19,9 +19,10 @@ from pathlib import Path
 
 def start(folder):
     with (folder / "driver-0.log").open("wb") as log:
-        command = [sys.executable, "-c", "import time; print('at gate 7', flush=True); time.sleep(1000)", {token!r}]
-        subprocess.Popen(command, stdout=log, start_new_session=True)
-    while not (folder / "driver-0.log").read_text():
+        for setproctitle in ("", "import setproctitle; setproctitle.setproctitle({token!r} + 'x' * 9000); "):
+            program = setproctitle + "import time; print('at gate 7', flush=True); time.sleep(1000)"
+            subprocess.Popen([sys.executable, "-c", program, {token!r}], stdout=log, start_new_session=True)
+    while (folder / "driver-0.log").read_text().count("gate") < 2:
         time.sleep(0.05)
 
 def test_it(tmp_path):
@@ -32,7 +33,7 @@ def test_it(tmp_path):
 
 
 class Run:
-    """pytest as a person runs it, on one test that starts a process in a session of its own."""
+    """pytest as a person runs it, on one test that starts processes in sessions of their own; one takes a title."""
 
     def __init__(self, folder: Path, then: str, *options: str) -> None:
         self.token = f"token-{folder.name}"
@@ -56,7 +57,7 @@ class Run:
     def until_started(self) -> None:
         assert self.process.stdout is not None
         assert any("started" in line for line in self.process.stdout), "it ended before"
-        assert self.living(), "the test has started a process"
+        assert len(self.living()) == 2, "the test has started two processes"
 
     def living(self) -> list[int]:
         return [each.pid for each in processes() if not each.is_over and self.token in each.command()]
