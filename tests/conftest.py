@@ -19,16 +19,20 @@ from tests.harness.sweeper import Sweeper
 from tests.hdfs import Hdfs, mini_cluster
 from tests.house import House
 
+# Here, and not when pytest is configured: the conftest.py of other folders, which come next, make files.
+IS_FIRST = "PYTEST_XDIST_WORKER" not in os.environ  # of the processes of a run: the others inherit what it settles
+SWEEPER = Sweeper() if IS_FIRST else None
+if IS_FIRST:
+    campaign.settle()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--durations-table", metavar="FILE", help="write what every area and every test took to FILE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        campaign.settle()
-        sweeper = Sweeper()
-        config.add_cleanup(sweeper.finish)
+    if SWEEPER is not None:
+        config.add_cleanup(SWEEPER.finish)
     if table := config.getoption("--durations-table"):
         durations.register(config, table)
 
@@ -55,7 +59,7 @@ def pytest_runtest_setup() -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Somebody who waits for a long run wants to know at once."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+    if report.failed and IS_FIRST:
         print(f"\nfailed: {report.nodeid} ({report.when})", flush=True)
 
 
