@@ -6,7 +6,7 @@ one, then the other, then the other way round, and what is reported is the media
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 
 Seconds = float
@@ -82,6 +82,10 @@ QUICK = Sizes(
     partitions=(200, 1_000),
     state_mb=40,
 )
+
+
+# Just enough to run: what is measured then says nothing.
+TINY = replace(QUICK, participants=400, processes=2, flat=(50, 100), waiting=20, waits=1, files=100, rows=(100, 200))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from . import acks, cleanup, completing, flat, page, spark, triggerer, watcher
 from .databases import Servers, servers
-from .measure import QUICK, Line, Say, Sizes
+from .measure import QUICK, TINY, Line, Say, Sizes
 
 Bench = Callable[[Servers, Sizes, Say], list[Line]]
 
@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0, unless a benchmark crashed or, with --strict, missed its goal."""
     options = _parse(arguments)
     console = Console(width=None if sys.stdout.isatty() else 150)  # a file or a pipe has room
-    lines, crashed = _run(_named(options.only) or list(BENCHES), QUICK if options.quick else Sizes(), console)
+    sizes = TINY if options.tiny else QUICK if options.quick else Sizes()
+    lines, crashed = _run(_named(options.only) or list(BENCHES), sizes, console)
     console.print(_draw(lines))
     if options.json is not None:
         options.json.write_text(json.dumps([line.to_json() for line in lines], indent=2, ensure_ascii=False) + "\n")
@@ -61,6 +62,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="benchmark", choices=[[], *BENCHES, *GROUPS], help=_HELP)
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
+    parser.add_argument("--tiny", action="store_true", help="just enough to see that it runs")
     parser.add_argument("--strict", action="store_true", help="fail when a goal is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there as well")
     return parser.parse_args(arguments)
