@@ -219,16 +219,16 @@ def a_crash_anywhere_in_recover_is_harmless(trial: Trial) -> None:
 
 
 def a_crash_anywhere_in_stage_is_made_good_by_the_next_run(trial: Trial) -> None:
-    batches: list[JsonObject] = []
+    batches: dict[int, JsonObject] = {}
     for line in trial.lines:
         sink = trial.subject.open()
         has_crashed = _crash_at(trial, line, sink, lambda n=line, s=sink: trial.stage(n, [n], sink=s))  # type: ignore[misc]
         trial.check(f"after a crash before line {line} of stage")
-        batches.append(trial.stage(line, [line]))
+        batches[line] = trial.stage(line, [line])
         if not has_crashed:
             break
-    trial.commit(trial.publication(1, batches))
-    trial.expected.update(range(len(batches)))
+    trial.commit(trial.publication(1, list(batches.values())))
+    trial.expected.update(batches.keys())
     trial.check("after crashes in stage, and a commit", marker=1)
     trial.subject.open().discard(trial.name, 2, [])
     _check_nothing_left(trial)
