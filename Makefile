@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
 READY  := $(VENV)/.ready
-JOBS   ?= 3
+JOBS   ?= 2
 PYTEST := $(RUN)/python -m pytest
 # One process runs the tests with a whole Airflow; the others take the next one of the rest, the longest first.
 PARALLEL := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
