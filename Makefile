@@ -5,8 +5,7 @@ RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= 2
 PYTEST := $(RUN)/python -m pytest
-# One process runs the tests with a whole Airflow; the others take the next one of the rest, the longest first.
-PARALLEL := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n $(JOBS) --no-loadscope-reorder
 export SEED
 
 .DEFAULT_GOAL := help

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
+from xdist.remote import Producer
 
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
@@ -44,6 +45,10 @@ def pytest_report_header() -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order.longest_first(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.OneAirflow:
+    return order.OneAirflow(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,16 +10,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus
 from airflow_provider_ckpt.testing.airflow import COMPONENTS, Airflow, until
-from tests.harness.order import ONE_AIRFLOW
 
 DAGS = Path(__file__).parents[2] / "dags"
-# A whole Airflow and a Spark driver keep two cores busy: two of them at once only make each other late.
-ONE_AT_A_TIME = pytest.mark.xdist_group(ONE_AIRFLOW)
 
 
 class Stage(Airflow):

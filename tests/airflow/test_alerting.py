@@ -19,11 +19,11 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint, Event
 from airflow_provider_ckpt.testing.airflow import until
 from airflow_provider_ckpt.testing.orders import Orders
-from tests.airflow.stage import ONE_AT_A_TIME, Stage
+from tests.airflow.stage import Stage
 from tests.airflow.test_end_to_end import GATED
 from tests.receivers import Listener, Mailbox, Webhook, a_listener, a_mailbox, a_webhook
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, ONE_AT_A_TIME]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 DAGS = Path(__file__).parent / "dags_that_tell"
 LOOK = timedelta(seconds=25)
 WATCH = timedelta(seconds=20)

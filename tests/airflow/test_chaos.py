@@ -14,10 +14,10 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import AttemptStatus, Checkpoint
 from airflow_provider_ckpt.testing.airflow import until
 from airflow_provider_ckpt.testing.orders import Orders
-from tests.airflow.stage import ONE_AT_A_TIME, Stage
+from tests.airflow.stage import Stage
 from tests.airflow.test_end_to_end import environment_of, everything_is_published_once, only_dags_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, ONE_AT_A_TIME]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 def test_whatever_dies_in_airflow_nothing_is_done_twice_and_nothing_is_stuck(

@@ -12,10 +12,10 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Checkpoint, Rung
 from airflow_provider_ckpt.testing.airflow import until
 from airflow_provider_ckpt.testing.orders import Orders, Reader
-from tests.airflow.stage import DAGS, ONE_AT_A_TIME, Stage
+from tests.airflow.stage import DAGS, Stage
 from tests.harness import campaign
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, ONE_AT_A_TIME]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 GATED = Path(__file__).parent / "programs" / "gated.py"
 
 

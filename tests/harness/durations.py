@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.harness.order import ONE_AIRFLOW
 from tests.harness.processes import TICK, below, processes
 
 AREAS = {  # the folder below tests/, and what people call it
@@ -103,7 +102,7 @@ class Table:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         measured: dict[str, Any] = vars(report)
-        cost = self._tests[report.nodeid.removesuffix(f"@{ONE_AIRFLOW}")]
+        cost = self._tests[report.nodeid]
         cost.tests = 1
         cost.wall += measured.get(WALL, 0.0)
         cost.processor += measured.get(PROCESSOR, 0.0)

@@ -3,11 +3,9 @@
 import pytest
 from playwright.sync_api import Browser, Frame, Page, expect
 
-from tests.airflow.stage import ONE_AT_A_TIME
 from tests.ui.stage import SUB_PATH, OpenHouse, find_chromium, inside
 
 NEEDS_A_BROWSER = [
-    ONE_AT_A_TIME,
     pytest.mark.slow,
     pytest.mark.browser,
     pytest.mark.skipif(
