@@ -1,0 +1,171 @@
+"""Bugs in what is stored: sinks and their markers, retention and cleanup, manifests and paths."""
+
+from tests.mutants.bug import Area, Bug
+
+_SPARK = "tests/spark/test_sinks.py::test"
+_INVARIANTS = "tests/behaviours/test_invariants.py::test"
+_SINKS = "airflow_provider_ckpt/spark/sinks"
+_RETENTION = "airflow_provider_ckpt/protocol/retention.py"
+_CLEANUP = "airflow_provider_ckpt/coordinator/cleanup.py"
+_BACK = "tests/spark/test_sinks.py::test_a_restore_behind_what_is_published_rolls_back_or_is_refused"
+
+SINKS = (
+    Bug(
+        name="the marker of files has the number of the attempt",
+        area=Area.SINKS,
+        file=f"{_SINKS}/files.py",
+        text="self._notes.create(self._marker(publication.name, publication.ref.id), canonical(document))",
+        replacement="self._notes.create(self._marker(publication.name, publication.attempt), canonical(document))",
+        tests=(f"{_SPARK}_a_sink_that_fails_for_long_keeps_the_checkpoint_committing_and_nothing_else",),
+    ),
+    Bug(
+        name="the marker of a Delta table is read as the number of the attempt",
+        area=Area.SINKS,
+        file=f"{_SINKS}/delta.py",
+        text="committed=_checkpoint(table, name) or None,",
+        replacement="committed=_attempt(table, name) or None,",
+        tests=(_BACK,),
+    ),
+    Bug(
+        name="the marker of an Iceberg table is read as the number of the attempt",
+        area=Area.SINKS,
+        file=f"{_SINKS}/iceberg.py",
+        text="committed=_mark(table, name).checkpoint or None",
+        replacement="committed=_mark(table, name).attempt or None",
+        tests=(_BACK,),
+    ),
+    Bug(
+        name="the marker of a PostgreSQL table is read as the number of the attempt",
+        area=Area.SINKS,
+        file=f"{_SINKS}/postgres.py",
+        text="self._tables.read_marker(cursor, name)[0] or None",
+        replacement="self._tables.read_marker(cursor, name)[1] or None",
+        tests=(_BACK,),
+    ),
+    Bug(
+        name="an attempt that a target knows to be replaced may still publish",
+        area=Area.SINKS,
+        file=f"{_SINKS}/base.py",
+        text="    if attempt < newest:\n",
+        replacement="    if attempt + 1 < newest:\n",
+        tests=("tests/unit/spark/test_sinks.py::test_a_target_that_knows_a_newer_attempt_refuses_an_older_one",),
+    ),
+)
+
+RETENTION = (
+    Bug(
+        name="a corrupt checkpoint counts as the newest one",
+        area=Area.RETENTION,
+        file=_RETENTION,
+        text="if checkpoint.is_on_timeline and not checkpoint.is_corrupt]",
+        replacement="if checkpoint.is_on_timeline]",
+        tests=("tests/unit/test_retention.py::test_a_corrupt_checkpoint_is_not_the_newest_and_takes_no_place",),
+    ),
+    Bug(
+        name="a savepoint takes a place among the last",
+        area=Area.RETENTION,
+        file=_RETENTION,
+        text="if not (checkpoint.is_savepoint or checkpoint.is_corrupt)]",
+        replacement="if not checkpoint.is_corrupt]",
+        tests=("tests/unit/test_retention.py::test_a_savepoint_takes_no_place_among_the_last",),
+    ),
+    Bug(
+        name="hours and days are those of whoever wrote the time",
+        area=Area.RETENTION,
+        file=_RETENTION,
+        text="checkpoint.ended_at.astimezone(UTC).strftime(span)",
+        replacement="checkpoint.ended_at.strftime(span)",
+        tests=("tests/unit/test_retention.py::test_hours_and_days_are_those_of_utc",),
+    ),
+    Bug(
+        name="a pin does not keep a checkpoint",
+        area=Area.RETENTION,
+        file="airflow_provider_ckpt/coordinator/survey.py",
+        text="is_pinned=each.ref.id in holdings.pinned,",
+        replacement="is_pinned=each.ref in holdings.pinned,",
+        tests=(f"{_INVARIANTS}_invariant_11_cleanup_honours_pins_savepoints_restores_newest_and_validated",),
+    ),
+    Bug(
+        name="a checkpoint is forgotten while files of it are left",
+        area=Area.RETENTION,
+        file=_CLEANUP,
+        text=(
+            "left = set(self._failed) | "
+            "{each.path for each in self._context.store.files.condemned(self._lease.pipeline)}"
+        ),
+        replacement="left: set[str] = set()",
+        tests=(f"{_INVARIANTS}_invariant_12_a_file_that_will_not_go_is_reported_retried_and_stops_nothing_else",),
+    ),
+    Bug(
+        name="a file that nobody can explain is deleted at once",
+        area=Area.RETENTION,
+        file=_CLEANUP,
+        text="after=holdings.pipeline.settings.quarantine)",
+        replacement="after=timedelta(0))",
+        tests=("tests/behaviours/test_cli.py::test_strange_and_missing_files_are_reported",),
+    ),
+    Bug(
+        name="a cleanup takes the checkpoint that the current attempt starts from",
+        area=Area.RETENTION,
+        file="airflow_provider_ckpt/coordinator/survey.py",
+        text="protected=inventory.bases | _start_of(inventory),",
+        replacement="protected=inventory.bases,",
+        tests=("tests/behaviours/test_invariants.py::test_invariant_11_nobody_can_wish_away_what_is_needed",),
+    ),
+)
+
+MANIFEST = (
+    Bug(
+        name="verify compares a digest with itself",
+        area=Area.MANIFEST,
+        file="airflow_provider_ckpt/coordinator/verify.py",
+        text="    if found.sha256 != file.sha256:\n",
+        replacement="    if file.sha256 != file.sha256:\n",
+        tests=("tests/behaviours/test_verify.py::test_damage_is_found_by_verify_and_refused_by_restore_by_name",),
+    ),
+    Bug(
+        name="a manifest may name one path with two contents",
+        area=Area.MANIFEST,
+        file="airflow_provider_ckpt/protocol/manifest.py",
+        text="(other.size, other.sha256, bool(other.members)) != (file.size, file.sha256, bool(file.members))",
+        replacement="(other.size, bool(other.members)) != (file.size, bool(file.members))",
+        tests=("tests/unit/test_manifest.py::test_one_path_can_not_have_two_contents",),
+    ),
+    Bug(
+        name="an unreachable storage is a verdict",
+        area=Area.MANIFEST,
+        file="airflow_provider_ckpt/coordinator/verify.py",
+        text="    except NotFound:\n",
+        replacement="    except Exception:\n",
+        tests=("tests/behaviours/test_verify.py::test_an_unreachable_storage_is_no_verdict",),
+    ),
+)
+
+PATHS = (
+    Bug(
+        name="a stored path may climb out of its root",
+        area=Area.PATHS,
+        file="airflow_provider_ckpt/protocol/paths.py",
+        text='_NOWHERE = frozenset({"", ".", ".."})',
+        replacement='_NOWHERE = frozenset({"", "."})',
+        tests=(
+            "tests/behaviours/test_verify.py::test_a_manifest_that_names_a_path_outside_the_root_is_refused_by_name",
+        ),
+    ),
+    Bug(
+        name="the name of a pipeline is looked at from its beginning only",
+        area=Area.PATHS,
+        file="airflow_provider_ckpt/protocol/paths.py",
+        text="if not _NAME.fullmatch(name):",
+        replacement="if not _NAME.match(name):",
+        tests=("tests/unit/test_paths.py::test_anything_else_is_misused_and_the_error_says_what_is_allowed",),
+    ),
+    Bug(
+        name="a staged file may lie outside of its folder",
+        area=Area.PATHS,
+        file=f"{_SINKS}/landing.py",
+        text="            return StagedFile(name=check_path(name), size=size)\n",
+        replacement="            return StagedFile(name=name, size=size)\n",
+        tests=("tests/unit/spark/test_sinks.py::test_a_document_names_nothing_outside_of_its_folder",),
+    ),
+)
