@@ -131,7 +131,9 @@ def test_the_sensor_waits_in_the_triggerer_until_all_have_acknowledged(house: Ho
     path, arguments = deferred.value.trigger.serialize()
     assert path == "airflow_provider_ckpt.triggers.checkpoint.CheckpointTrigger"
     assert arguments == {"ckpt_conn_id": "ckpt_default", "pipeline": NAME, "checkpoint": ref.id, "until_ended": False}
-    driver.acknowledge(ref)
+    driver.acknowledge(ref, driver.participants[:1])
+    assert not acks(ref.id, deferrable=False).poke(a_context()), "one of several has acknowledged"
+    driver.acknowledge(ref, driver.participants[1:])
     acks(ref.id).resume(a_context(), {}, **(deferred.value.kwargs or {}))
     assert acks(ref.id, deferrable=False).poke(a_context())
 
@@ -409,6 +411,7 @@ def test_sensors_say_what_a_pipeline_lacks(house: House) -> None:
     assert not fresh.poke(a_context())
     ref = house.checkpoint(driver)
     assert fresh.poke(a_context())
+    assert not CheckpointFreshSensor(task_id="young", pipeline=NAME, max_age=timedelta(0)).poke(a_context())
     assert not CheckpointFreshSensor(task_id="fresh", pipeline=NAME, newer_than=str(ref.id)).poke(a_context())
     with pytest.raises(TaskDeferred):
         CheckpointFreshSensor(task_id="fresh", pipeline=NAME, newer_than=ref.id).execute(a_context())

@@ -75,12 +75,52 @@ def test_a_checkpoint_that_all_have_acknowledged_wakes_its_task(house: House) ->
 
     async def wait() -> Any:
         waiting = asyncio.create_task(first_of(CheckpointTrigger(ckpt_conn_id=CONN, pipeline=NAME, checkpoint=ref.id)))
-        await asyncio.sleep(0.3)
+        await _looked(2)
         assert not waiting.done()
         await asyncio.to_thread(driver.acknowledge, ref)
         return await waiting
 
     assert within_seconds(wait()) == {"phase": "IN_PROGRESS"}
+
+
+def test_a_checkpoint_whose_cuts_are_not_taken_yet_wakes_nobody(house: House) -> None:
+    driver = house.pipeline()
+    ref = house.in_flight_ref()
+
+    async def wait() -> Any:
+        waiting = asyncio.create_task(first_of(CheckpointTrigger(ckpt_conn_id=CONN, pipeline=NAME, checkpoint=ref.id)))
+        await _looked(2)
+        assert not waiting.done(), "nobody has to acknowledge yet, which does not mean that all have"
+        await asyncio.to_thread(driver.capture, ref)
+        await asyncio.to_thread(driver.acknowledge, ref)
+        return await waiting
+
+    assert within_seconds(wait()) == {"phase": "IN_PROGRESS"}
+
+
+def test_who_waits_for_the_end_is_not_woken_while_sinks_commit(house: House) -> None:
+    driver = house.pipeline(with_sink=True)
+    driver.process(1)
+    ref = house.in_flight(driver)
+    driver.acknowledge(ref)
+    assert complete(house.context, ref).phase is Phase.COMMITTING
+
+    async def wait() -> Any:
+        trigger = CheckpointTrigger(ckpt_conn_id=CONN, pipeline=NAME, checkpoint=ref.id, until_ended=True)
+        waiting = asyncio.create_task(first_of(trigger))
+        await _looked(2)
+        assert not waiting.done()
+        await asyncio.to_thread(driver.commit, ref)
+        return await waiting
+
+    assert within_seconds(wait()) == {"phase": "COMPLETED"}
+
+
+async def _looked(times: int) -> None:
+    """Until the triggers' one query has been made so often."""
+    await until(lambda: bool(watching._shared))
+    (shared,) = watching._shared.values()
+    await until(lambda: shared.loop.looks >= times)
 
 
 def test_any_number_of_waiting_triggers_share_one_query_and_leave_nothing_behind(house: House) -> None:

@@ -77,6 +77,22 @@ OPERATORS = (
 
 SENSORS = (
     Bug(
+        name="the sensor for acknowledgements is content with one of them",
+        area=Area.SENSORS,
+        file="airflow_provider_ckpt/sensors/acks.py",
+        text="seen.acked == seen.expected",
+        replacement="seen.acked > 0",
+        tests=(f"{_OPERATORS}_the_sensor_waits_in_the_triggerer_until_all_have_acknowledged",),
+    ),
+    Bug(
+        name="the sensor for a young checkpoint does not look at its age",
+        area=Area.SENSORS,
+        file="airflow_provider_ckpt/sensors/pipeline.py",
+        text="self.max_age is not None and found.age > self.max_age",
+        replacement="self.max_age is not None and found.age is None",
+        tests=(f"{_OPERATORS}_sensors_say_what_a_pipeline_lacks",),
+    ),
+    Bug(
         name="the sensor for acknowledgements fires as soon as it knows who has to acknowledge",
         area=Area.SENSORS,
         file="airflow_provider_ckpt/sensors/acks.py",
@@ -111,6 +127,22 @@ SENSORS = (
 )
 
 TRIGGERS = (
+    Bug(
+        name="the trigger of a checkpoint fires before its cuts are taken",
+        area=Area.TRIGGERS,
+        file="airflow_provider_ckpt/metastore/watcher.py",
+        text="acknowledged = self.phase is Phase.IN_PROGRESS and not self.has_pending",
+        replacement="acknowledged = not self.has_pending",
+        tests=(f"{_TRIGGERS}_a_checkpoint_whose_cuts_are_not_taken_yet_wakes_nobody",),
+    ),
+    Bug(
+        name="who waits for the end of a checkpoint is woken while sinks commit",
+        area=Area.TRIGGERS,
+        file="airflow_provider_ckpt/triggers/checkpoint.py",
+        text="if seen.sight.phase in ENDED if self.until_ended else seen.sight.needs_attention:",
+        replacement="if seen.sight.needs_attention:",
+        tests=(f"{_TRIGGERS}_who_waits_for_the_end_is_not_woken_while_sinks_commit",),
+    ),
     Bug(
         name="the trigger of a checkpoint fires while acknowledgements are missing",
         area=Area.TRIGGERS,

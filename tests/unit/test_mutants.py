@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from tests.mutants.__main__ import main
 from tests.mutants.bug import Area, Bug, Misplaced
 from tests.mutants.bugs import BUGS
 from tests.mutants.running import ROOT, Run
@@ -68,3 +69,9 @@ def test_a_text_that_is_not_there_once_is_named_with_its_file(source: str, count
 )
 def test_only_a_test_that_fails_has_found_something(code: int | None, output: str, found: str | None) -> None:
     assert Run(code=code, output=output, seconds=1.0).failed == found
+
+
+def test_the_documents_have_the_table_of_planted_bugs(capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m tests.mutants --table` prints what belongs there."""
+    assert main(["--table"]) == 0
+    assert capsys.readouterr().out.strip() in (ROOT / "docs" / "testing.md").read_text()
