@@ -27,7 +27,7 @@ def test_whatever_dies_in_airflow_nothing_is_done_twice_and_nothing_is_stuck(
         tmp_path / "airflow",
         only_dags_of("orders", tmp_path),
         new_database("sqlite"),
-        environment=environment_of("orders", tmp_path),
+        environment={**environment_of("orders", tmp_path), "ORDERS_CHECKPOINT_SECONDS": "7.5"},  # most of it is waiting
         database_url=_that_ends_idle_transactions(empty_database("postgresql")),
     )
     with closing(airflow.store), airflow:
