@@ -339,7 +339,7 @@ def test_an_old_driver_that_wakes_up_in_the_middle_of_a_batch_publishes_nothing(
     (life.out / "freeze-batch").touch()
     life.feed(1)
     stage.until(lambda: all((life.out / f"frozen-{kind}").exists() for kind in ALL), old)
-    old.freeze()
+    stage.freeze(old)
     (life.out / "freeze-batch").unlink()
     life.restore()
     if old_first:
@@ -374,7 +374,7 @@ def test_an_old_driver_that_wakes_up_in_the_middle_of_a_commit_publishes_nothing
     (life.out / f"freeze-{frozen}").touch()  # the store was asked, the target is about to change
     stage.trigger()
     stage.until((life.out / f"frozen-{frozen}").exists, old)
-    old.freeze()
+    stage.freeze(old)
     (life.out / f"freeze-{frozen}").unlink()
     life.restore()
     if old_first:
