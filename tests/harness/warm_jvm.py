@@ -7,22 +7,21 @@ killed as well, at once and with -9: nothing that was killed is used again.
 """
 
 import atexit
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
-
-from pyspark.java_gateway import launch_gateway
 
 from tests.harness.processes import signal_session
 
 MOST_DRIVERS = 20  # of one JVM: what a context leaves behind adds up
+_ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {
     "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.driver.memory=1g pyspark-shell",
     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -35,21 +34,25 @@ class Jvm:
     def __init__(self) -> None:
         self.log = Path(tempfile.mkdtemp(prefix="jvm-")) / "jvm.log"
         self.environment = {**os.environ, **_ENVIRONMENT}  # its Python workers inherit it
-        with self.log.open("wb") as out, patch.dict(os.environ, _ENVIRONMENT):
-            quiet = {"stdout": out, "stderr": subprocess.STDOUT, "start_new_session": True, "cwd": self.log.parent}
-            self._gateway: Any = launch_gateway(popen_kwargs=quiet)  # type: ignore[no-untyped-call]
-        self._process: subprocess.Popen[bytes] = self._gateway.proc
-        self._own = self._names()
+        self._control = subprocess.Popen(
+            [sys.executable, "-m", "tests.harness.jvm_control", str(self.log)],
+            cwd=_ROOT,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        address = json.loads(self._answer())
+        self.session = int(address["pid"])
+        self._told = {"PYSPARK_GATEWAY_PORT": str(address["port"]), "PYSPARK_GATEWAY_SECRET": address["secret"]}
         self._drivers = 0
         self.is_killed = False
-
-    @property
-    def session(self) -> int:
-        return self._process.pid
+        self._lock = threading.Lock()  # a driver's end may be seen by two threads
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return not self.is_killed and self._control.poll() is None
 
     @property
     def is_fresh(self) -> bool:
@@ -58,36 +61,35 @@ class Jvm:
     def lend(self, conf: Mapping[str, str]) -> dict[str, str]:
         """Make it ready for a driver with this configuration; what the driver must be told by its environment."""
         self._drivers += 1
-        system = self._gateway.jvm.java.lang.System
-        for name in self._names() - self._own:
-            system.clearProperty(name)
-        for name, value in conf.items():
-            system.setProperty(name, value)
-        parameters = self._gateway.java_parameters
-        return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+        self._order({"lend": dict(conf)})
+        return self._told
 
     def clean(self) -> None:
-        """End what the last driver has left: its context, its sessions, and its state stores."""
-        spark = self._gateway.jvm.org.apache.spark
-        context = spark.SparkContext.getActive()
-        if context.isDefined():
-            context.get().stop()
-        spark.sql.execution.streaming.state.StateStore.stop()
-        spark.sql.classic.SparkSession.clearActiveSession()
-        spark.sql.classic.SparkSession.clearDefaultSession()
+        """End what the last driver has left."""
+        self._order({"clean": True})
 
     def kill(self) -> None:
         """With -9, and its Python workers as well."""
-        self.is_killed = True
-        signal_session(self.session, signal.SIGKILL)
-        self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._gateway.close()
+        with self._lock:
+            if self.is_killed:
+                return
+            self.is_killed = True
+            signal_session(self.session, signal.SIGKILL)
+            self._control.kill()
+            with suppress(BrokenPipeError):
+                self._control.communicate()
 
-    def _names(self) -> set[str]:
-        names: Any = self._gateway.jvm.java.lang.System.getProperties().stringPropertyNames()
-        return {name for name in names if name.startswith("spark.")}
+    def _order(self, order: Mapping[str, object]) -> None:
+        assert self._control.stdin is not None
+        self._control.stdin.write(f"{json.dumps(order)}\n")
+        self._control.stdin.flush()
+        assert self._answer() == "done\n", f"the JVM is out of order:\n{self.log.read_text()[-4000:]}"
+
+    def _answer(self) -> str:
+        assert self._control.stdout is not None
+        answer = self._control.stdout.readline()
+        assert answer, f"the JVM did not start:\n{self.log.read_text()[-4000:] if self.log.exists() else ''}"
+        return answer
 
 
 class Pool:
@@ -108,7 +110,7 @@ class Pool:
         if jvm.is_killed:
             return
         if jvm.is_fresh and not self._idle:
-            with suppress(Exception):  # whatever is wrong with it, there are others
+            with suppress(AssertionError, OSError, ValueError):  # whatever is wrong with it, there are others
                 jvm.clean()
                 self._idle.append(jvm)
                 return

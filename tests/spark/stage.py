@@ -203,7 +203,9 @@ class Stage:
         }
         driver = self._launch(command, environment | jvm.lend({"spark.master": self.master, **inherited, **conf}))
         driver.jvm = jvm
-        driver.log.with_suffix(".jvm.log").symlink_to(jvm.log)
+        link = driver.log.with_suffix(".jvm.log")
+        link.unlink(missing_ok=True)  # another stage may have used this folder
+        link.symlink_to(jvm.log)
         die_together(driver.process, jvm, driver.is_spared)
         return driver
 
