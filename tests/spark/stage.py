@@ -63,7 +63,9 @@ class Driver:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
+        """Its Python first, as when one starts the other: the agent looks whether it was replaced."""
+        for session in reversed(self._sessions):
+            signal_session(session, signal.SIGCONT)
 
     def end(self) -> None:
         """At the end of a test, when nobody looks any more: what still runs is killed, and its JVM serves others."""
