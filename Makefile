@@ -5,7 +5,7 @@ RUN    := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= 2
 PYTEST := $(RUN)/python -m pytest
-PARALLEL := -n $(JOBS) --no-loadscope-reorder
+PARALLEL := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 export SEED
 
 .DEFAULT_GOAL := help
@@ -39,7 +39,7 @@ test: setup java classes ## all tests: real Spark, Airflow, PostgreSQL, S3, HDFS
 	@$(PYTEST) $(PARALLEL) --durations 25 $(if $(DURATIONS),--durations-table $(DURATIONS)) $(ARGS)
 
 test-unit: setup ## the quick tests, under a minute
-	@$(PYTEST) $(PARALLEL) -m 'not slow' $(ARGS)
+	@$(PYTEST) -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
 test-browser: setup java classes ## the page in a real Chromium, against a real Airflow
 	@$(PYTEST) -m browser $(ARGS)

@@ -47,8 +47,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order.longest_first(items)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.OneAirflow:
-    return order.OneAirflow(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.OneAirflow | None:
+    """For `--dist loadscope`; the quick tests are better off in large shares."""
+    return order.OneAirflow(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(wrapper=True)
