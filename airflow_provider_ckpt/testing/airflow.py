@@ -29,20 +29,6 @@ _BIN = Path(sys.executable).parent
 _START_PATIENCE = 240.0  # seconds
 _ASK_PATIENCE = 30.0
 _Found = TypeVar("_Found")
-_LOADED_BEFORE_TASKS = """
-import sys
-
-__all__ = []
-if "scheduler" in sys.argv:  # every task is a fork of its executor: what it has loaded, no task loads again
-    import airflow.sdk.execution_time.task_runner
-    import airflow_provider_ckpt.dag_factory
-    import airflow_provider_ckpt.hooks.ckpt
-    import airflow_provider_ckpt.coordinator.restore
-    import airflow_provider_ckpt.metastore
-    import airflow_provider_ckpt.sensors.acks
-    import airflow_provider_ckpt.sensors.pipeline
-    import airflow_provider_ckpt.storage.opening
-"""
 
 
 class Airflow:
@@ -78,8 +64,6 @@ class Airflow:
             **settings,
             **environment,
         }
-        (folder / "config").mkdir(exist_ok=True)
-        (folder / "config" / "airflow_local_settings.py").write_text(_LOADED_BEFORE_TASKS)
 
     def __enter__(self) -> "Airflow":
         self.migrate()

@@ -15,6 +15,20 @@ from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus
 from airflow_provider_ckpt.testing.airflow import COMPONENTS, Airflow, until
 
 DAGS = Path(__file__).parents[2] / "dags"
+_LOADED_BEFORE_TASKS = """
+import sys
+
+__all__ = []
+if "scheduler" in sys.argv:  # every task is a fork of its executor: what it has loaded, no task loads again
+    import airflow.sdk.execution_time.task_runner
+    import airflow_provider_ckpt.dag_factory
+    import airflow_provider_ckpt.hooks.ckpt
+    import airflow_provider_ckpt.coordinator.restore
+    import airflow_provider_ckpt.metastore
+    import airflow_provider_ckpt.sensors.acks
+    import airflow_provider_ckpt.sensors.pipeline
+    import airflow_provider_ckpt.storage.opening
+"""
 
 
 class Stage(Airflow):
@@ -35,6 +49,8 @@ class Stage(Airflow):
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         }
         super().__init__(folder, dags, environment={**connections, **environment}, database_url=database_url)
+        (folder / "config").mkdir(exist_ok=True)
+        (folder / "config" / "airflow_local_settings.py").write_text(_LOADED_BEFORE_TASKS)
         self.metastore_url = metastore_url
         self.store = open_metastore(metastore_url)
 
