@@ -50,8 +50,8 @@ test-long: setup java classes ## all that is random or exhaustive, SEED=… and 
 test-mutants: setup java classes ## plant one bug after the other: the gate must find each
 	@$(RUN)/python -m tests.mutants $(ARGS)
 
-classes: setup java ## archive Spark's classes once for this .venv: its JVMs then start with a third less work
-	@$(RUN)/python -m tests.harness.class_archive
+classes: setup java ## make Spark quick for tests, once for this .venv
+	@$(RUN)/python -m tests.harness.quick_spark
 
 bench: setup java ## speed and memory, as ratios against something real in the same run
 	@$(RUN)/python -m tests.bench $(ARGS)

@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.metastore.migrating import upgrade
 from tests.harness import campaign, durations, last_lines, order
-from tests.harness.class_archive import jvm_options
+from tests.harness.quick_spark import be_quick
 from tests.harness.sweeper import Sweeper
 from tests.hdfs import Hdfs, mini_cluster
 from tests.house import House
@@ -66,7 +66,12 @@ def pytest_runtest_setup() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Somebody who waits for a long run wants to know at once."""
     if report.failed and IS_FIRST:
-        print(f"\nfailed: {report.nodeid} ({report.when})", flush=True)
+        print(f"\nfailed: {report.nodeid} ({report.when})\n{_reason(report)}", flush=True)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longrepr)[:2000]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -80,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 DATABASES = ("sqlite", "postgresql")
-os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+be_quick(os.environ)
 
 
 @pytest.fixture(scope="session")

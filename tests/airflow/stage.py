@@ -4,15 +4,19 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
 from airflow_provider_ckpt.metastore import open_metastore
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus
 from airflow_provider_ckpt.testing.airflow import COMPONENTS, Airflow, until
+from tests.harness.nursery import NURSERY
+from tests.harness.processes import signal_session
 
 DAGS = Path(__file__).parents[2] / "dags"
 _LOADED_BEFORE_TASKS = """
@@ -47,12 +51,27 @@ class Stage(Airflow):
         connections = {
             "AIRFLOW_CONN_CKPT_DEFAULT": json.dumps({"conn_type": "ckpt", "password": metastore_url, "extra": extra}),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+            "PYSPARK_PYTHON": NURSERY.python,
         }
         super().__init__(folder, dags, environment={**connections, **environment}, database_url=database_url)
         (folder / "config").mkdir(exist_ok=True)
         (folder / "config" / "airflow_local_settings.py").write_text(_LOADED_BEFORE_TASKS)
         self.metastore_url = metastore_url
         self.store = open_metastore(metastore_url)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill_drivers()
+        super().__exit__(kind, error, trace)
+
+    def kill_drivers(self) -> list[int]:
+        """All at once: a Python that sees its JVM die would say so."""
+        pids = self.drivers()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for session in [each for pid in pids for each in (pid, *NURSERY.sessions_of(pid))]:
+                signal_session(session, number)
+        return pids
 
     def migrate(self) -> None:
         """A copy of a database that one test of this run has made; on PostgreSQL each makes its own."""

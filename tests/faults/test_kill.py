@@ -97,12 +97,12 @@ _CASES: dict[str, tuple[Callable[[House], None], Callable[[Context, House], None
 def test_whatever_is_killed_at_any_call_others_finish_or_undo(
     case: str, database: str, copies: Iterator[House], tmp_path: Path
 ) -> None:
-    """In the gate every fourth call, in four days all of them."""
+    """In the gate every eighth call, in eight days all of them."""
     prepare, work = _CASES[case]
     prepared = House(database, tmp_path / "prepared")
     prepare(prepared)
     prepared.store.close()
-    for moment in count() if campaign.is_long() else count(campaign.seed() % 4, 4):
+    for moment in count() if campaign.is_long() else count(campaign.seed() % 8, 8):
         house = next(copies)
         shutil.copytree(prepared.folder, house.folder)
         was_killed = _kill_at(moment, house, work)

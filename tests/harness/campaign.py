@@ -46,6 +46,14 @@ def share(cases: Sequence[_Case], of: int) -> list[_Case]:
     return list(cases) if is_long() else [case for turn, case in enumerate(cases) if is_turn(turn, of)]
 
 
+def orders_of_two() -> pytest.MarkDecorator:
+    """An old driver and a new one, of which either may write first: one of the two in the gate, both in a long run."""
+    orders = {"the old one writes first": True, "the new one writes first": False}
+    return pytest.mark.parametrize(
+        "old_first", [pytest.param(orders[name], id=name) for name in share([*orders], of=2)]
+    )
+
+
 def is_turn(number: int, of: int) -> bool:
     """Whether it is the turn of the case with this number."""
     return is_long() or (number - seed()) % of == 0

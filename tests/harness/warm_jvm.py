@@ -11,17 +11,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
+from tests.harness.nursery import NURSERY, Fork
 from tests.harness.processes import signal_session
 
 MOST_DRIVERS = 20  # of one JVM: what a context leaves behind adds up
-_ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {
     "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.driver.memory=1g pyspark-shell",
     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -34,15 +34,7 @@ class Jvm:
     def __init__(self) -> None:
         self.log = Path(tempfile.mkdtemp(prefix="jvm-")) / "jvm.log"
         self.environment = {**os.environ, **_ENVIRONMENT}  # its Python workers inherit it
-        self._control = subprocess.Popen(
-            [sys.executable, "-m", "tests.harness.jvm_control", str(self.log)],
-            cwd=_ROOT,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        self._control, self._orders, self._answers = _control(self.log, self.environment)
         address = json.loads(self._answer())
         self.session = int(address["pid"])
         self._told = {"PYSPARK_GATEWAY_PORT": str(address["port"]), "PYSPARK_GATEWAY_SECRET": address["secret"]}
@@ -74,22 +66,33 @@ class Jvm:
             if self.is_killed:
                 return
             self.is_killed = True
-            signal_session(self.session, signal.SIGKILL)
-            self._control.kill()
+            for session in (self.session, *NURSERY.sessions_of(self.session)):
+                signal_session(session, signal.SIGKILL)
+            signal_session(self._control.pid, signal.SIGKILL)
+            self._answers.close()
             with suppress(BrokenPipeError):
-                self._control.communicate()
+                self._orders.close()
 
     def _order(self, order: Mapping[str, object]) -> None:
-        assert self._control.stdin is not None
-        self._control.stdin.write(f"{json.dumps(order)}\n")
-        self._control.stdin.flush()
+        self._orders.write(f"{json.dumps(order)}\n")
+        self._orders.flush()
         assert self._answer() == "done\n", f"the JVM is out of order:\n{self.log.read_text()[-4000:]}"
 
     def _answer(self) -> str:
-        assert self._control.stdout is not None
-        answer = self._control.stdout.readline()
+        answer = self._answers.readline()
         assert answer, f"the JVM did not start:\n{self.log.read_text()[-4000:] if self.log.exists() else ''}"
         return answer
+
+
+def _control(log: Path, environment: Mapping[str, str]) -> tuple[Fork, TextIO, TextIO]:
+    """The process that holds the JVM, and the two ends of its pipes."""
+    (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+    with Path(os.devnull).open("wb") as nothing:
+        command = ["-m", "tests.harness.jvm_control", str(log)]
+        fork = NURSERY.start(command, environment, stdin=theirs_in, stdout=theirs_out, stderr=nothing.fileno())
+    os.close(theirs_in)
+    os.close(theirs_out)
+    return fork, os.fdopen(ours_out, "w"), os.fdopen(ours_in)
 
 
 class Pool:
@@ -124,7 +127,7 @@ class Pool:
 POOL = Pool()
 
 
-def die_together(driver: "subprocess.Popen[bytes]", jvm: Jvm, is_spared: threading.Event) -> None:
+def die_together(driver: "Fork | subprocess.Popen[bytes]", jvm: Jvm, is_spared: threading.Event) -> None:
     """When the driver is killed its JVM is killed with it, unless somebody has spared that before."""
 
     def watch() -> None:

@@ -15,6 +15,7 @@ world.
 
 import hashlib
 import io
+import random
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -257,7 +258,7 @@ class Violation(AssertionError):
 
 @dataclass(kw_only=True)
 class Search:
-    """Depth first over all interleavings of the programs.
+    """All interleavings of the programs, depth first; or a part of them, by chance.
 
     :param check: raises AssertionError when a step from one snapshot to the next broke an invariant.
     :param quiet: calls that are no steps of their own because nobody's step can change their answer: what reads files
@@ -265,6 +266,8 @@ class Search:
     :param recover: called in every distinct state of the world, with all actors dead; raises AssertionError when what
         is left can not be put right by others.
     :param is_recovered: of the n-th state of the world, whether `recover` is called there.
+    :param chance: go on from any state that was found, not from the newest.
+    :param most_moves: end when so many different moves were made; None: when there is nothing new.
     """
 
     programs: Mapping[str, Program]
@@ -273,6 +276,8 @@ class Search:
     recover: Callable[[World], None] | None = None
     quiet: frozenset[str] = frozenset()
     is_recovered: Callable[[int], bool] = lambda _: True
+    chance: random.Random | None = None
+    most_moves: int | None = None
     states: int = 0
     steps: int = 0
     recoveries: int = 0
@@ -296,14 +301,24 @@ class Search:
         first = State(self._one_of(self._world.snapshot()), actors)
         self._came_from[first] = None
         stack = [first]
-        while stack:
-            state = stack.pop()
+        while stack and not self.is_cut_short:
+            state = self._take_from(stack)
             self.states += 1
             self._recover(state)
             for following in self._following(state):
                 if following not in self._came_from:
                     self._came_from[following] = state
                     stack.append(following)
+
+    @property
+    def is_cut_short(self) -> bool:
+        return self.most_moves is not None and len(self._moves) >= self.most_moves
+
+    def _take_from(self, stack: list[State]) -> State:
+        if self.chance is not None:
+            any_ = self.chance.randrange(len(stack))
+            stack[any_], stack[-1] = stack[-1], stack[any_]
+        return stack.pop()
 
     def _following(self, state: State) -> Iterator[State]:
         actors = state.actors

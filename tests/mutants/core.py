@@ -141,8 +141,8 @@ TIP = (
         name="a restore takes the tip without asking whether it is intact",
         area=Area.TIP,
         file=_RESTORE,
-        text="return died if is_newest and self._options.is_tip_intact(died) else None",
-        replacement="return died if is_newest else None",
+        text="return None if self._tip_candidate is None else self._options.tip_damage(self._tip_candidate)",
+        replacement="return None",
         tests=(f"{_INVARIANT}_14_no_silent_fresh_start",),
     ),
     Bug(

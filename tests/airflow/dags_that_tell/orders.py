@@ -28,7 +28,7 @@ checkpoint_dags(
     notify=[PipelineNotifier(**WEBHOOK), MAIL],
     deadline=DeadlineAlert(
         reference=DeadlineReference.DAGRUN_LOGICAL_DATE,
-        interval=timedelta(seconds=30),
+        interval=timedelta(seconds=45),
         callback=AsyncCallback(CheckpointLateNotifier, kwargs=WEBHOOK),
     ),
     submit={

@@ -1,7 +1,11 @@
-"""A bit of everything that drivers of tests do, so that its classes are loaded; ends when the JVM has archived them."""
+"""A bit of everything that drivers of tests do, so that its classes are loaded; ends when the JVM has archived them.
+
+Its JVM also compiles QuickLocalFs.java, with a compiler that Spark brings along: a machine may have none.
+"""
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +15,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, jar: Path) -> None:
     source = folder / "source"
     source.mkdir()
     for number in range(2):
@@ -19,9 +23,27 @@ def main(folder: Path) -> None:
         (source / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.log.level", "ERROR").getOrCreate()
+    _compile(spark, folder / "classes", jar)
     _run_queries(spark, folder, str(source))
     spark.sparkContext.parallelize(range(4), 2).mapPartitions(lambda numbers: [sum(numbers)]).collect()
     _stop(spark)
+
+
+def _compile(spark: SparkSession, folder: Path, jar: Path) -> None:
+    folder.mkdir()
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.jvm.java
+    sources = gateway.new_array(java.io.File, 1)
+    sources[0] = java.io.File(str(Path(__file__).with_name("QuickLocalFs.java")))
+    loader = java.lang.Thread.currentThread().getContextClassLoader()
+    factories = gateway.jvm.org.codehaus.commons.compiler.CompilerFactoryFactory
+    compiler = factories.getDefaultCompilerFactory(loader).newCompiler()
+    compiler.setDestinationDirectory(java.io.File(str(folder)), False)
+    compiler.compile(sources)
+    with zipfile.ZipFile(jar, "w") as archive:
+        for file in sorted(folder.rglob("*.class")):
+            archive.write(file, str(file.relative_to(folder)))
 
 
 def _run_queries(spark: SparkSession, folder: Path, source: str) -> None:
@@ -57,4 +79,4 @@ def _stop(spark: SparkSession) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
