@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from airflow_provider_ckpt.protocol.errors import Misused
 
@@ -48,7 +49,7 @@ def places(
         home=Path(environ.get("CKPT_HOME") or "~/.ckpt").expanduser().absolute(),
         metastore=_metastore(metastore or environ.get("CKPT_METASTORE") or None),
         storage=None if storage is None else _absolute(storage),
-        work_folder=work or environ.get("CKPT_WORK") or None,
+        work_folder=_work(work or environ.get("CKPT_WORK") or None),
     )
 
 
@@ -56,6 +57,23 @@ def _metastore(url: str | None) -> str | None:
     if url is not None and (any(c.isspace() for c in url) or url.partition("://")[2].partition("?")[0].count("@") > 1):
         raise Misused("The metastore's URL can not be read: write '@', ':', '/' and spaces in its password as %40 …")
     return url
+
+
+def _work(given: str | None) -> str | None:
+    """A path, or a `file:` URI of one.
+
+    :raises Misused: for any other URI: a path made of it would lead to another folder.
+    """
+    if given is None or ":" not in given:
+        return given
+    found = urlsplit(given)
+    if found.scheme != "file" or found.netloc not in ("", "localhost"):
+        raise Misused(
+            f"The work folder {given} can not be used: running pipelines keep their checkpointLocations on a POSIX "
+            "file system that driver and executors share. Give an absolute path, or file:///path (CKPT_WORK, "
+            "spark.ckpt.work, or `work` of the connection)."
+        )
+    return unquote(found.path)
 
 
 def _absolute(storage: str) -> str:

@@ -48,7 +48,7 @@ class RestoreOptions:
     target: Target = field(default_factory=Target)
     policy: Policy = field(default_factory=Policy)
     committers: Mapping[str, Committer] = field(default_factory=dict)
-    is_tip_intact: Callable[[Attempt], bool] = lambda attempt: False
+    tip_damage: Callable[[Attempt], str | None] = lambda attempt: "nobody here can look at it"  # None: intact
     take_over: bool = False  # fence an attempt that is alive
     is_proven_dead: bool = False  # the old application is gone for certain: do not wait for its time to live
 
@@ -133,9 +133,11 @@ class _Ladder:
         """A tip that failed once is left for what is below it; where nothing there may be used, it is tried again."""
         try:
             return self._price_sinks(self._climb_ladder())
-        except Refused:
-            if self._tip is None or self._options.target != Target():
+        except Refused as error:
+            if self._options.target != Target():
                 raise
+            if self._tip is None:
+                raise Refused(f"{error}{self._why_no_tip()}") from error
             return Choice(rung=Rung.TIP, checkpoint=None, price=Price(replay=timedelta(0)))
 
     def _climb_ladder(self) -> Choice:
@@ -257,11 +259,24 @@ class _Ladder:
     @cached_property
     def _tip(self) -> Attempt | None:
         """The attempt that a new one can go on from; None where a person went back since, or it is not intact."""
+        return self._tip_candidate if self._tip_damage is None else None
+
+    @cached_property
+    def _tip_candidate(self) -> Attempt | None:
         died = self._last_that_ran()
         if died is None or self.last is None:
             return None
         is_newest = self.last == died or (self.last.rung is Rung.TIP and self.last.parent == died.number)
-        return died if is_newest and self._options.is_tip_intact(died) else None
+        return died if is_newest else None
+
+    @cached_property
+    def _tip_damage(self) -> str | None:
+        return None if self._tip_candidate is None else self._options.tip_damage(self._tip_candidate)
+
+    def _why_no_tip(self) -> str:
+        if self._tip_candidate is None or self._tip_damage is None:
+            return ""
+        return f" (Nor can the tip of attempt {self._tip_candidate.number} be used: {self._tip_damage}.)"
 
     def _last_that_ran(self) -> Attempt | None:
         """One that began at a tip, and died before it ran a query, has left that tip as it was.

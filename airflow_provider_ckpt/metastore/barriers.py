@@ -40,7 +40,7 @@ from airflow_provider_ckpt.protocol.records import (
     Triggered,
     TriggerRequest,
 )
-from airflow_provider_ckpt.protocol.triggering import Situation, Skip, has_waited_enough, why_skip
+from airflow_provider_ckpt.protocol.triggering import Situation, Skip, goes_before_cleanup, why_skip
 
 
 class Barriers:
@@ -175,15 +175,17 @@ def _refuse_taken_name(tx: Tx, request: TriggerRequest) -> None:
 
 def _end_deferral(tx: Tx, request: TriggerRequest, seen: Situation) -> None:
     """The trigger goes ahead: a cleanup that kept it waiting too long gives way, one that waited must ask again."""
-    if has_waited_enough(seen):
-        reason = "a checkpoint has waited for the maximum deferral"
+    if goes_before_cleanup(request, seen):
+        reason = (
+            "it is the last of an attempt" if request.is_last else "a checkpoint has waited for the maximum deferral"
+        )
         revoke(tx, request.pipeline, LeaseKind.CLEANUP, actor=request.requested_by, reason=reason)
     tx.connection.execute(
         sa.update(pipelines)
         .where(pipelines.c.name == request.pipeline)
         .values(
             deferred_since=None,
-            cleanup_waiting_since=None if has_waited_enough(seen) else pipelines.c.cleanup_waiting_since,
+            cleanup_waiting_since=None if goes_before_cleanup(request, seen) else pipelines.c.cleanup_waiting_since,
         )
     )
 

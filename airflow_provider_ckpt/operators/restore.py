@@ -85,7 +85,7 @@ class RestoringOperator(CkptOperator):
                 accept_duplicates=frozenset(_names(self.accept_duplicates)),
             ),
             committers=reach_sinks(ckpt, self.pipeline),
-            is_tip_intact=tip_checker(work),
+            tip_damage=tip_checker(work),
             take_over=self.is_chosen,
         )
 

@@ -127,7 +127,7 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
 
         options = RestoreOptions(
             committers=reach_sinks(ckpt, self.pipeline),
-            is_tip_intact=tip_checker(access.places.work),
+            tip_damage=tip_checker(access.places.work),
             take_over=True,
         )
         return restore(ckpt, self.pipeline, options, on_wait=partial(self.log.info, WAITING)).attempt.number

@@ -41,10 +41,11 @@ def why_skip(request: TriggerRequest, seen: Situation) -> Skip | None:
     return _not_running(request, seen) or _busy(seen) or _not_due(request, seen) or _cleanup_first(request, seen)
 
 
-def has_waited_enough(seen: Situation) -> bool:
-    """Whether triggering has been put off for cleanup as long as it may be: it goes first now."""
+def goes_before_cleanup(request: TriggerRequest, seen: Situation) -> bool:
+    """Whether no cleanup puts this checkpoint off: the last of an attempt, or one that has waited for long enough."""
     since = seen.pipeline.deferred_since
-    return since is not None and seen.now - since >= seen.pipeline.settings.max_deferral
+    has_waited = since is not None and seen.now - since >= seen.pipeline.settings.max_deferral
+    return request.is_last or has_waited
 
 
 def _not_running(request: TriggerRequest, seen: Situation) -> Skip | None:
@@ -91,7 +92,7 @@ def _not_due(request: TriggerRequest, seen: Situation) -> Skip | None:
 
 
 def _cleanup_first(request: TriggerRequest, seen: Situation) -> Skip | None:
-    if has_waited_enough(seen):
+    if goes_before_cleanup(request, seen):
         return None
     if seen.cleanup is not None:
         return Skip(reason=SkipReason.CLEANUP_ACTIVE, detail=f"{seen.cleanup.owner} is cleaning up")

@@ -32,7 +32,6 @@ _ONE_HOST = ("local", "local-cluster")
 class _Sink:
     text: str  # as Spark describes it
     is_rewindable: bool
-    can_harm: bool
 
 
 class CheckpointAgent:
@@ -109,23 +108,33 @@ class CheckpointAgent:
         return self._start_attached(self._attachment, asked, writer)
 
     def location(self, name: str, *, reads: Names = (), is_rewindable: bool = False) -> str:
-        """The checkpointLocation of a query that the program starts itself, with `queryName(name)`."""
+        """The checkpointLocation, a URI, of a query that the program starts itself, with `queryName(name)`."""
         asked = ask(name, reads=reads, is_rewindable=is_rewindable)
         if self._attachment is not None:
             self._attachment.check_fits(asked, {})
+            self._queries.expect_others()
             with self._attachment.announced(asked.query, {}):
                 self._attachment.add(
-                    Started(
-                        asked=asked.query, properties={"is_rewindable": is_rewindable}, can_harm=True, start_again=None
-                    )
+                    Started(asked=asked.query, properties={"is_rewindable": is_rewindable}, start_again=None)
                 )
-        return str(self._folder.location(name))
+        return self._folder.location(name).as_uri()
 
     def channel(self, name: str) -> str:
-        """The folder through which one query hands rows to another: a durable channel, of this attempt alone."""
+        """The folder, as a URI, through which one query hands rows to another: durable, of this attempt alone."""
         folder = self._folder.channel(check_name("channel", name))
         folder.mkdir(parents=True, exist_ok=True)
-        return str(folder)
+        return folder.as_uri()
+
+    def all_started(self) -> None:
+        """Say that every query of the program is started: from now on checkpoints count.
+
+        For a program that does not wait, as in a notebook: `await_termination` says it as well. Before that a
+        checkpoint could lack a query, and the whole program could not go on from it.
+
+        :raises Refused: when a query that the attempt goes on with is not started.
+        """
+        if self._attachment is not None:
+            self._attachment.has_all()
 
     # the end
 
@@ -172,15 +181,15 @@ class CheckpointAgent:
 
     def _start_plain(self, asked: Asked, writer: DataStreamWriter) -> StreamingQuery:
         if asked.channel is not None:
-            writer = writer.option("path", str(self._folder.channel(asked.channel)))
+            writer = writer.option("path", self._folder.channel(asked.channel).as_uri())
         if asked.output is not None:
-            writer = writer.option("path", str(asked.output.base))
+            writer = writer.option("path", asked.output.base.as_uri())
         if asked.sink is not None:
             name = Name(pipeline=self._folder.pipeline, sink=f"{asked.name}/sink")
             writer = writer.foreachBatch(
                 PlainSeat(name=name, sink=asked.sink, scratch=self._folder.scratch(asked.name))
             )
-        query = writer.option("checkpointLocation", str(self._folder.location(asked.name))).start()
+        query = writer.option("checkpointLocation", self._folder.location(asked.name).as_uri()).start()
         self._plain.append(query)
         return query
 
@@ -193,10 +202,10 @@ class CheckpointAgent:
         seat = None if asked.sink is None else attachment.open_sink(asked.name, asked.sink)
         path = output if asked.channel is None else self._folder.channel(asked.channel)
         if path is not None:
-            writer = writer.option("path", str(path))
+            writer = writer.option("path", path.as_uri())
         if seat is not None:
             writer = writer.foreachBatch(seat)
-        writer = writer.option("checkpointLocation", str(self._folder.location(asked.name)))
+        writer = writer.option("checkpointLocation", self._folder.location(asked.name).as_uri())
         made_of: dict[str, Json] = {
             **described,
             "output": None if output is None else str(output),
@@ -210,9 +219,9 @@ class CheckpointAgent:
                     asked=asked.query,
                     output=output,
                     properties={**made_of, "sink": judged.text, "is_rewindable": judged.is_rewindable},
-                    can_harm=judged.can_harm,
                     start_again=writer.start,
                     seat=seat,
+                    is_bounded=plan.is_bounded(query),
                     query=query,
                 )
             )
@@ -260,7 +269,7 @@ def _judge_sink(asked: Asked, query: StreamingQuery) -> _Sink:
         )
     is_known = asked.is_ours or plan.is_harmless(kind)
     is_rewindable = is_known if asked.is_rewindable is None else asked.is_rewindable
-    return _Sink(text=text, is_rewindable=is_rewindable, can_harm=not is_known)
+    return _Sink(text=text, is_rewindable=is_rewindable)
 
 
 def _safe(spark: SparkSession) -> str:

@@ -39,6 +39,7 @@ from airflow_provider_ckpt.protocol.records import (
     TriggerRequest,
 )
 from airflow_provider_ckpt.spark.asking import Asked
+from airflow_provider_ckpt.spark.capturing import count_unread
 from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
 from airflow_provider_ckpt.spark.claiming import Claimed
 from airflow_provider_ckpt.spark.fitting import Fitting
@@ -59,7 +60,7 @@ from airflow_provider_ckpt.spark.watchman import Watchman
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
 _TICK = 0.1  # seconds
-_SETTLED = 3.0  # seconds
+_STARTING = 30.0  # seconds that a program which is to stop has to start its other queries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,9 @@ class Attachment:
         self._watchman = None if claimed.conf.tell is None else _watchman(claimed, claimed.conf.tell)
         self._manager = threading.Thread(target=self._manage, name="ckpt-manager", daemon=True)
         self._barrier: Ref | None = None
+        self._kept_waiting: Ref | None = None
+        self._stop_by: float | None = None
+        self._unread: dict[str, int] = {}  # files of its channels that a query had not read when it was run again
         self._committing: Ref | None = None
         self._answered: set[Ref] = set()
         self._taken: _Taken | None = None
@@ -109,10 +113,10 @@ class Attachment:
         self._last_cut: dict[str, int | None] = {}
         self._began_at = {name: Location(self.folder.location(name)).committed for name in claimed.origin.graph.names}
         self._has_progressed = False
-        self._added_at = time.monotonic()
         self._is_fenced = threading.Event()
         self._is_silent = threading.Event()
         self._is_to_stop = threading.Event()
+        self._has_all = threading.Event()  # the program has said that all its queries are started
         self._may_finish = threading.Event()
         self._has_ended = threading.Event()
         self._failure: CkptError | None = None
@@ -176,7 +180,6 @@ class Attachment:
                 raise
 
     def add(self, started: Started) -> None:
-        self._added_at = time.monotonic()
         self._queries.add(started)
 
     def _take_back(self, query: Query, declared: Graph) -> None:
@@ -190,9 +193,17 @@ class Attachment:
 
     # the end
 
+    def has_all(self) -> None:
+        """The program has started all its queries: from now on checkpoints count.
+
+        :raises Refused: when one is missing.
+        """
+        self._fitting.check_all()
+        self._has_all.set()
+
     def wait(self) -> None:
         """Until the attempt has ended, in whichever way."""
-        self._fitting.check_all()
+        self.has_all()
         self._may_finish.set()
         while not self._has_ended.wait(1.0):  # a wait without end would not hear Ctrl-C
             pass
@@ -215,7 +226,7 @@ class Attachment:
         if not beat.is_current:
             if not self._is_fenced.is_set():
                 self._is_fenced.set()
-                self._queries.pause_harmful()  # now: the manager may be in the middle of a checkpoint
+                self._queries.pause()  # now: the manager may be in the middle of a checkpoint
             return
         self._is_silent.clear()
         if beat.desired_state is DesiredState.STOPPED:
@@ -225,14 +236,15 @@ class Attachment:
         self._committing = flying.ref if flying is not None and flying.phase is Phase.COMMITTING else None
 
     def _silence(self) -> None:
+        attempt = f"Attempt {self.folder.attempt} of {self._claimed.pipeline}"
         _log.warning(
-            "Attempt %d of %s has not reached the store for too long: queries that could do harm beside a newer "
-            "attempt are paused.",
-            self.folder.attempt,
-            self._claimed.pipeline,
+            "%s has not reached the metastore for too long and pauses its queries: a newer attempt may have taken its "
+            "place.",
+            attempt,
         )
         self._is_silent.set()
-        self._queries.pause_harmful()
+        self._queries.pause()
+        _log.warning("%s is paused.", attempt)
 
     # the manager
 
@@ -261,18 +273,19 @@ class Attachment:
         if self._is_fenced.is_set():
             self._stop_as_fenced()
         elif (failure := next((each.failure for each in self._queries if each.failure), None)) is not None:
-            self._give_up(Misused(failure))
+            self._fail(failure)
         elif self._queries.has_paused and not self._is_silent.is_set():
             self._resume()
         elif self._is_publication_due():
             self._publish()
-        elif self._is_to_stop.is_set() and (self._is_ready() or not self._queries.names):
+        elif self._is_to_stop.is_set() and self._may_stop():
             self._finish(AttemptStatus.STOPPED)
         elif self._barrier is not None and self._is_ready():
             self._answer(self._barrier)
         elif self._may_finish.is_set() and self._have_all_ended():
-            self._finish(AttemptStatus.FINISHED)
+            self._drain_or_finish()
         else:
+            self._say_what_a_checkpoint_waits_for()
             self._note_progress()
 
     def _is_publication_due(self) -> bool:
@@ -287,18 +300,44 @@ class Attachment:
                 self._has_progressed = True
 
     def _is_ready(self) -> bool:
-        """Every query of the program has started: else a checkpoint would forget the others.
-
-        A program that does not call `await_termination`, as in a notebook, has started all when no more come.
-        """
+        """Every query of the program has started: a checkpoint without one could not be continued by the program."""
         queries = list(self._queries)
-        are_all = self._may_finish.is_set() or time.monotonic() - self._added_at > _SETTLED
-        has_all = are_all and not self._site.starting.locked() and not self._fitting.missing
-        return bool(queries) and has_all and all(each.query is not None for each in queries)
+        has_all = self._has_all.is_set() and not self._site.starting.locked()
+        return bool(queries) and has_all and all(each.is_found for each in queries)
+
+    def _may_stop(self) -> bool:
+        """With a last checkpoint, if the program says in time that it has all its queries; else as it is."""
+        self._stop_by = self._stop_by or time.monotonic() + _STARTING
+        is_over = time.monotonic() > self._stop_by and not self._has_all.is_set() and not self._site.starting.locked()
+        return self._is_ready() or not self._queries.names or is_over
+
+    def _say_what_a_checkpoint_waits_for(self) -> None:
+        """Once for each: a program that never says that it has all its queries is never checkpointed."""
+        if self._barrier not in (None, self._kept_waiting) and not self._has_all.is_set():
+            self._kept_waiting = self._barrier
+            _log.warning(
+                "%s waits until the program says that all its queries are started: by await_termination(), or by "
+                "all_started() where it does not wait.",
+                self._barrier,
+            )
 
     def _have_all_ended(self) -> bool:
         queries = list(self._queries)
-        return all(each.query is not None and not each.is_active and not each.is_paused for each in queries)
+        return all(each.is_found and not each.is_active and not each.is_paused for each in queries)
+
+    def _drain_or_finish(self) -> None:
+        """A bounded query that has not read all of its channels planned before they were filled: it runs again.
+
+        The most upstream one first. One that leaves as much unread as before has its reasons, and is left alone.
+        """
+        for name in reversed(self._queries.graph.capture_order()):
+            query = self._queries.get(name)
+            unread = count_unread(self.folder, query.asked) if query.is_bounded else 0
+            if unread and unread != self._unread.get(name):
+                self._unread[name] = unread
+                query.run_again()
+                return
+        self._finish(AttemptStatus.FINISHED)
 
     def _answer(self, ref: Ref) -> Checkpoint | None:
         if ref in self._answered:
@@ -358,7 +397,9 @@ class Attachment:
         stranded = list(self._queries.resume())
         if stranded:
             self._give_up(
-                Misused(f"{', '.join(stranded)} were stopped while the store was not reached; start the driver again.")
+                Misused(
+                    f"{', '.join(stranded)} were stopped while the metastore was not reached; start the driver again."
+                )
             )
 
     def _stop_as_fenced(self) -> None:
@@ -374,32 +415,51 @@ class Attachment:
         _log.warning("%s", self._failure)
         self._site.emit(of_driver(self._claimed.pipeline, {"fenced": 1}, {}))
 
+    def _fail(self, failure: str) -> None:
+        """A query of an attempt that was replaced may find its folder gone: then that is the reason."""
+        if self._was_replaced():
+            self._stop_as_fenced()
+        else:
+            self._give_up(Misused(failure))
+
     def _give_up(self, failure: CkptError) -> None:
         self._failure = failure
         self._queries.stop()
         self._end(AttemptStatus.FAILED, str(failure))
 
     def _finish(self, status: AttemptStatus) -> None:
-        """The queries have ended, or end now; a last checkpoint keeps all that they have done."""
+        """The queries have ended, or end now; a last checkpoint keeps all that they have done.
+
+        Without it, or with a sink that has not committed, the attempt has not ended well, and says so.
+        """
         self._queries.stop()
         if self._barrier is not None and self._is_ready():
             self._answer(self._barrier)
-        self._finish_publication()
+        self._finish_commit()
         if self._is_ready() and self._committed() != self._last_cut:
             self._take_last()
-            self._finish_publication()
+            self._finish_commit()
+        if (left := self._left_over()) is not None and not self._is_fenced.is_set():
+            self._give_up(TryAgain(f"Attempt {self.folder.attempt} of {self._claimed.pipeline} has ended, and {left}."))
+            return
         self._clear()
         self._end(status, None)
 
-    def _finish_publication(self) -> None:
-        """Nothing stays staged, unless a target does not answer for long: then the next attempt goes on."""
+    def _left_over(self) -> str | None:
+        """What keeps an attempt from having ended well."""
+        if self._taken or self._committing:
+            return "not all of its sinks have committed. Start it again: the next attempt finishes that"
+        if self._is_ready() and self._committed() != self._last_cut:
+            return "its last checkpoint could not be taken. Start it again: the next attempt goes on from its tip"
+        return None
+
+    def _finish_commit(self) -> None:
+        """Nothing stays staged, unless a target does not answer for long."""
         give_up = time.monotonic() + self._timeout
         while (self._taken or self._committing) and time.monotonic() < give_up and not self._is_fenced.is_set():
             if self._backoff.is_over:
                 self._publish()
             time.sleep(_TICK)
-        if self._taken or self._committing:
-            _log.warning("Attempt %d ends before its sinks have published; the next one does it.", self.folder.attempt)
 
     def _clear(self) -> None:
         """A batch that was staged and not committed runs again in the next attempt: nobody needs it."""
@@ -414,7 +474,6 @@ class Attachment:
             if (ref := self._trigger_last()) is not None and self._answer(ref) is not None:
                 return
             time.sleep(1.0)
-        _log.warning("Attempt %d ends without a last checkpoint.", self.folder.attempt)
 
     def _trigger_last(self) -> Ref | None:
         request = TriggerRequest(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_provider_ckpt.protocol.codec import Json, JsonObject
-from airflow_provider_ckpt.protocol.cut import Graph, upstream_cut
+from airflow_provider_ckpt.protocol.cut import Graph, Query, upstream_cut
 from airflow_provider_ckpt.protocol.errors import CkptError
 from airflow_provider_ckpt.protocol.records import Consumed, Cut, Participant, ParticipantKind
 from airflow_provider_ckpt.spark.folders import AttemptFolder
@@ -42,6 +42,7 @@ class Member:
     output: Path | None  # this attempt's folder of an output by Spark's own file sink
     properties: JsonObject
     is_active: Callable[[], bool]
+    progress: Callable[[], int | None] = lambda: None  # the newest batch that Spark itself says is committed
     pledge: Callable[[int | None], JsonObject] | None = None  # of a sink: what it publishes with a cut
 
 
@@ -94,6 +95,7 @@ class Capturing:
 
         :raises Unreached: when it can not be had.
         """
+        self._check_seen(member)
         for _ in range(_TRIES):
             began = time.monotonic()
             point = self._point(member)
@@ -106,6 +108,19 @@ class Capturing:
             f"{member.name} could not be captured: Spark's maintenance took its files away {_TRIES} times. Raise "
             "spark.sql.streaming.minBatchesToRetain or spark.sql.streaming.stateStore.maintenanceInterval."
         )
+
+    def _check_seen(self, member: Member) -> None:
+        """A checkpoint of an empty folder, while Spark writes elsewhere, would complete and hold nothing."""
+        location, wanted = Location(self._folder.location(member.name)), member.progress()
+        give_up = time.monotonic() + _NEXT_COMMIT
+        while wanted is not None and (location.committed is None or location.committed < wanted):
+            if time.monotonic() > give_up:
+                raise Unreached(
+                    f"{member.name} has committed batch {wanted}, says Spark, and its checkpointLocation "
+                    f"{location.root} has {'none' if location.committed is None else location.committed}. Does the "
+                    "program set checkpointLocation to another folder, or do the driver and Spark not share this one?"
+                )
+            time.sleep(_POLL)
 
     def _wait_for_newer(self, member: Member, batch: int | None) -> None:
         """What is gone stays gone: only right after the next commit is everything there again."""
@@ -192,20 +207,33 @@ class Capturing:
     def _note_what_was_read(
         self, member: Member, location: Location, portions: Iterable[Portion]
     ) -> tuple[Consumed, ...]:
-        paths = _planned_paths(location, portions)
+        by_source = _planned_paths(location, portions)
         consumed = []
         for channel in member.reads:
             folder = self._folder.channel(channel)
-            mine = frozenset(path for path in paths if path.startswith(f"{folder.as_uri()}/"))
+            mine = _read_by_all(by_source, f"{folder.as_uri()}/")
             self._seen.setdefault(channel, []).append(mine)
             published = SinkLog(folder).published(SinkLog(folder).newest)
-            newest = max((published[path] for path in mine if path in published), default=None)
+            newest = max((published[path] for paths in by_source for path in paths if path in published), default=None)
             consumed += [
                 Consumed(channel=channel, writer=writer.name, batch=newest)
                 for writer in self._graph.queries
                 if channel in writer.writes
             ]
         return tuple(consumed)
+
+
+def count_unread(folder: AttemptFolder, query: Query) -> int:
+    """How many files of its channels a query that has ended has not read."""
+    location = Location(folder.location(query.name))
+    batch, planned = location.tip
+    by_source = _planned_paths(location, location.needs(batch, planned=planned))
+    found = 0
+    for channel in query.reads:
+        log = SinkLog(folder.channel(channel))
+        published = log.published(log.newest)
+        found += len(published.keys() - _read_by_all(by_source, f"{folder.channel(channel).as_uri()}/"))
+    return found
 
 
 def _sink(member: Member, pledge: Callable[[int | None], JsonObject], point: _Point) -> HeldPart:
@@ -219,10 +247,23 @@ def _sink(member: Member, pledge: Callable[[int | None], JsonObject], point: _Po
     )
 
 
-def _planned_paths(location: Location, portions: Iterable[Portion]) -> frozenset[str]:
-    found: set[str] = set()
+def _planned_paths(location: Location, portions: Iterable[Portion]) -> list[frozenset[str]]:
+    """What each file source of a query has planned, and nothing for a source that has read nothing yet."""
+    found = []
     for portion in portions:
-        upto = log_offset(portion.positions.get("offset"))
-        if portion.kind is ParticipantKind.SOURCE and upto is not None:
-            found |= location.seen(portion.name.removeprefix("source/"), upto)
-    return frozenset(found)
+        offset = portion.positions.get("offset")
+        upto = log_offset(offset)
+        if portion.kind is ParticipantKind.SOURCE and (offset is None or upto is not None):
+            name = portion.name.removeprefix("source/")
+            found.append(frozenset() if upto is None else location.seen(name, upto))
+    return found
+
+
+def _read_by_all(by_source: Iterable[frozenset[str]], channel: str) -> frozenset[str]:
+    """The files of a channel that every source which reads it has planned: a self-join reads it by two.
+
+    A source that has read nothing yet may read this channel: while there is one, every file is kept.
+    """
+    sources = [paths for paths in by_source if not paths or any(path.startswith(channel) for path in paths)]
+    own = [frozenset(path for path in paths if path.startswith(channel)) for paths in sources]
+    return frozenset.intersection(*own) if own else frozenset()

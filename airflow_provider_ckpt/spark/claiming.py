@@ -119,11 +119,11 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
 def _claim(context: Context, conf: AgentConf, pipeline: str, application_id: str) -> Claimed:
     _refuse_if_stopped(context, pipeline)
     number = conf.attempt if conf.attempt is not None else _next_attempt(context, conf, pipeline)
+    folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
     claim = uuid4().hex
     attempt = context.store.attempts.claim(
         pipeline, number, claim, Graph(()), application_id=application_id, host=platform.node()
     )
-    folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
     _log.info("Attempt %d of %s is claimed; it starts from: %s.", number, pipeline, _start_of(attempt))
     try:
         with _beating(context, conf, (pipeline, number, claim)):
@@ -170,7 +170,7 @@ def _next_attempt(context: Context, conf: AgentConf, pipeline: str) -> int:
         if attempt.status is AttemptStatus.PLANNED:
             return current
     _wait_for_another_beat(context, pipeline)
-    options = RestoreOptions(committers=reach_sinks(context, pipeline), is_tip_intact=tip_checker(conf.places.work))
+    options = RestoreOptions(committers=reach_sinks(context, pipeline), tip_damage=tip_checker(conf.places.work))
     restored = restore(context, pipeline, options, on_wait=_say_what_is_waited_for)
     return restored.attempt.number
 
@@ -240,7 +240,7 @@ def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder) 
 def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> tuple[Origin, Known]:
     if attempt.parent is None:
         raise NotFound(f"Attempt {attempt.number} of {attempt.pipeline} does not say whose tip it starts from.")
-    dead = folder.of(attempt.parent)
+    dead = folder.of(attempt.parent).left()
     graph, described = read_descriptions(dead)
     if not graph.queries or not all(dead.location(query.name).is_dir() for query in graph.queries):
         raise Corrupt(
@@ -248,6 +248,8 @@ def _from_tip(context: Context, attempt: Attempt, folder: AttemptFolder) -> tupl
             f"and {dead.root} is not there, or not whole. Let the driver see the folder that the restore has seen "
             "(CKPT_WORK, spark.ckpt.work), and start it again: it looks for its start anew."
         )
+    dead = dead.seal()
+    graph, described = read_descriptions(dead)  # as they are now: the old driver may have started one since
     lay_out_tip(graph, dead, folder)
     decided = _newest_decided(context, attempt.pipeline)
     origin = Origin(graph=graph, described=described, decided=decided)

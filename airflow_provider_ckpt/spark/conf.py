@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from airflow_provider_ckpt.coordinator.places import Places, places
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.spark.folders import check_plain
 from airflow_provider_ckpt.spark.statsd import Emit, nowhere, to_statsd
 from airflow_provider_ckpt.spark.telling import Tell, by_mail, by_webhook
 
@@ -47,9 +48,11 @@ def read_conf(get: Get, given: frozenset[str] = frozenset()) -> AgentConf:
         raise Misused(f"There is no {unknown[0]}; there are {', '.join(sorted(KNOWN))}.")
     pipeline = get(PIPELINE)
     attempt = get(ATTEMPT)
+    found = places(get(METASTORE), get(STORAGE), get(WORK))
+    check_plain(found.work)  # here, before anything is claimed
     return AgentConf(
         pipeline=None if pipeline is None else check_name("pipeline", pipeline),
-        places=places(get(METASTORE), get(STORAGE), get(WORK)),
+        places=found,
         attempt=None if attempt is None else int(_number(ATTEMPT, attempt, least=1)),
         poll=_number(POLL, get(POLL) or "0.5", least=0.05),
         tasks=int(_number(TASKS, get(TASKS) or "4", least=1)),

@@ -2,10 +2,11 @@
 
 ::
 
-    <work>/<pipeline>/<attempt>/queries/<query>       the query's checkpointLocation
+    <work>/<pipeline>/<attempt>/queries/<query>       the query's checkpointLocation; <attempt>.sealed once it is a tip
                                 channels/<channel>    what one query writes and another reads, by Spark's file sink
                                 described/<query>     what the query is made of, and joined to
                                 held/<checkpoint>     second names of what a checkpoint is about to copy
+                                laid_out.json         checksums of what it started from
                                 staged/<query>        what a sink has staged and no checkpoint has published
                                 scratch/<query>       where a batch is written before it is sent elsewhere
     <output>/attempt-<attempt>, <output>/current      an output of Spark's file sink; `current` leads to the newest
@@ -14,7 +15,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_provider_ckpt.protocol.errors import Misused
@@ -25,12 +26,18 @@ class AttemptFolder:
     work: Path
     pipeline: str
     attempt: int
+    is_sealed: bool = False
 
     def __post_init__(self) -> None:
         check_plain(self.work)
 
     @property
     def root(self) -> Path:
+        return self.written_as.with_name(f"{self.attempt}.sealed") if self.is_sealed else self.written_as
+
+    @property
+    def written_as(self) -> Path:
+        """The root as Spark has written it into its logs."""
         return self.work / self.pipeline / str(self.attempt)
 
     def location(self, query: str) -> Path:
@@ -68,8 +75,27 @@ class AttemptFolder:
     def scratch(self, query: str) -> Path:
         return self.root / "scratch" / query
 
+    @property
+    def laid_out(self) -> Path:
+        return self.root / "laid_out.json"
+
     def of(self, attempt: int) -> "AttemptFolder":
         return AttemptFolder(work=self.work, pipeline=self.pipeline, attempt=attempt)
+
+    def left(self) -> "AttemptFolder":
+        """What an attempt has left: sealed, where a newer one has begun to start from it."""
+        sealed = replace(self, is_sealed=True)
+        return sealed if sealed.root.exists() else self
+
+    def seal(self) -> "AttemptFolder":
+        """Take it away from a driver that may still run: in one step, whatever that one writes goes elsewhere.
+
+        :raises FileNotFoundError: when nothing is left of it.
+        """
+        sealed = replace(self, is_sealed=True)
+        if not sealed.root.exists():
+            self.written_as.rename(sealed.root)
+        return sealed
 
     def forget_query(self, name: str) -> None:
         """Remove what a query has left that did not come to run."""
@@ -79,7 +105,8 @@ class AttemptFolder:
     def forget_older(self) -> None:
         """Remove the folders of attempts before this one: nobody starts from them any more."""
         for folder in (self.work / self.pipeline).glob("[0-9]*"):
-            if folder.name.isdecimal() and int(folder.name) < self.attempt:
+            number = folder.name.removesuffix(".sealed")
+            if number.isdecimal() and int(number) < self.attempt:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -4,7 +4,6 @@ A file that an earlier checkpoint has stored is not held again. Files of a locat
 again by its inode, size and time: a batch that is run again writes a new file under the old name.
 """
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,13 +12,12 @@ from pathlib import Path
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef, Kind
+from airflow_provider_ckpt.spark.streaming.identity import Identity, identify
 from airflow_provider_ckpt.spark.streaming.location import Piece
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
 from airflow_provider_ckpt.storage.local_files import link_or_copy
 
 _LITTLE = 4  # a pack is given up when less than this part of it is needed
-
-Identity = tuple[int, int, int]  # inode, size, time of change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +83,18 @@ class Holder:
             source = piece.source if stored is not None else self._second_name(name, piece.source, identity)
         except FileNotFoundError as error:
             raise Vanished(f"{piece.source} is gone") from error
+        if piece.identity not in (None, identity):
+            raise Vanished(f"{piece.source} was replaced, and names other files")
         self.identities[name] = identity
         return Held(name=name, stored=stored, source=source, size=identity[1])
 
     def _second_name(self, name: str, source: Path, identity: Identity) -> Path:
+        """:raises Vanished: when another file came under this name meanwhile."""
         target = self._folder / name
         if self.identities.get(name) != identity:
             self._link(source, target)
+            if identity not in (identify(target), identify(source)):  # a copy is another file than its source
+                raise Vanished(f"{source} was replaced")
         return target
 
     def _link(self, source: Path, target: Path) -> None:
@@ -116,8 +119,3 @@ def _by_name(file: FileRef) -> Iterator[tuple[str, FileRef]]:
         yield file.name, file
     elif sum(member.size for member in file.members) * _LITTLE >= file.size:
         yield from ((member.name, file) for member in file.members)
-
-
-def identify(file: Path) -> Identity:
-    stat = os.stat(file)  # noqa: PTH116 - for every file of every checkpoint
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -4,7 +4,8 @@ A stored file becomes a second name of itself where the file system allows it, e
 has written absolute paths are written anew for the new place.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_ckpt.coordinator.context import Context
@@ -14,13 +15,15 @@ from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, Refused
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef
 from airflow_provider_ckpt.spark.folders import AttemptFolder
-from airflow_provider_ckpt.spark.holding import Identity, identify
+from airflow_provider_ckpt.spark.notes import read_laid_out, write_laid_out
 from airflow_provider_ckpt.spark.packing import unpack
 from airflow_provider_ckpt.spark.relocating import Move, has_paths, relocate
 from airflow_provider_ckpt.spark.streaming import logs
-from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage
+from airflow_provider_ckpt.spark.streaming.hadoop_crc import copy_checksums, find_damage, has_checksums
+from airflow_provider_ckpt.spark.streaming.identity import Identity, identify
 from airflow_provider_ckpt.spark.streaming.location import Location, Piece
 from airflow_provider_ckpt.spark.streaming.sink_log import FOLDER, SinkLog
+from airflow_provider_ckpt.storage.base import Digest, digest_bytes, digest_stream
 from airflow_provider_ckpt.storage.local_files import link_or_copy
 
 OnFile = Callable[[int], None]  # its bytes
@@ -33,27 +36,28 @@ def lay_out_checkpoint(
     moves = [(root_of(manifest), folder.root)]
     present = _laid_out_data(manifest)
 
-    def lay_out(file: FileRef) -> dict[str, Identity]:
+    def lay_out(file: FileRef) -> list[_LaidOut]:
         if file.members or has_paths(file.name):
-            contents = _read(context, manifest, file)
-            identities = {name: identity for name, data in contents if (identity := write(name, data)) is not None}
+            laid_out = [write(name, data) for name, data in _read(context, manifest, file)]
         else:
             context.storage.fetch(manifest.located(file), folder.root / file.name)
-            identities = {file.name: _checked(folder.root / file.name, file)}
+            identity = _checked(folder.root / file.name, file)
+            laid_out = [_LaidOut(file.name, Digest(size=file.size, sha256=file.sha256), identity)]
         on_file(file.size)
-        return identities
+        return laid_out
 
-    def write(name: str, data: bytes) -> Identity | None:
-        target = folder.root / name
+    def write(name: str, data: bytes) -> _LaidOut:
         if has_paths(name):
-            _write_new(target, _without_absent(name, relocate(data, moves), folder, present))
-            return None
-        _write_new(target, data)
-        return identify(target)
+            data = _without_absent(name, relocate(data, moves), folder, present)
+            _write_new(folder.root / name, data)
+            return _LaidOut(name, digest_bytes(data), None)
+        _write_new(folder.root / name, data)
+        return _LaidOut(name, digest_bytes(data), identify(folder.root / name))
 
-    laid_out = {name: each for found in context.each(lay_out, manifest.laid_out) for name, each in found.items()}
+    laid_out = [each for found in context.each(lay_out, manifest.laid_out) for each in found]
     _settle_logs(manifest.graph, folder)
-    return laid_out
+    write_laid_out(folder, {each.name: each.digest for each in laid_out})
+    return {each.name: each.identity for each in laid_out if each.identity is not None}
 
 
 def root_of(manifest: Manifest) -> Path:
@@ -62,33 +66,36 @@ def root_of(manifest: Manifest) -> Path:
 
 
 def lay_out_tip(graph: Graph, dead: AttemptFolder, folder: AttemptFolder) -> None:
-    """Make the new attempt's folder from the dead one's: the newest committed batches, and what was planned after."""
-    moves = [(dead.root, folder.root)]
+    """Make the new attempt's folder from the dead one's: the newest committed batches, and what was planned after.
+
+    :raises Corrupt: when a file is damaged.
+    """
+    moves = [(dead.written_as, folder.root)]
+    known = read_laid_out(dead)
+    digests: dict[str, Digest] = {}
     for query in graph.queries:
-        folder.location(query.name).mkdir(parents=True)  # also of one that died before Spark wrote there
-        for piece in _tip_pieces(dead.location(query.name)):
-            _place(piece, folder.location(query.name) / piece.name, moves)
-        for channel in query.writes:
-            for piece in _channel_pieces(dead.channel(channel)):
-                _place(piece, folder.channel(channel) / piece.name, moves)
+        folder.location(query.name).mkdir(parents=True, exist_ok=True)  # also of one that died before Spark wrote there
+    for name, piece in _tip_pieces(graph, dead):
+        if (damage := _damage_of(dead, piece, known)) is not None:
+            raise Corrupt(f"The tip of attempt {dead.attempt} of {dead.pipeline} is damaged: {damage}.")
+        digest = _place(name, piece, folder, moves) or known.get(_below(dead, piece))
+        if digest is not None:
+            digests[name] = digest
     _settle_logs(graph, folder)
+    write_laid_out(folder, digests)
 
 
 def find_tip_damage(graph: Graph, dead: AttemptFolder) -> str | None:
     """Why nothing can start from the dead attempt's own locations; None when they are intact."""
     try:
-        for query in graph.queries:
-            if not dead.location(query.name).is_dir():
-                return f"{dead.location(query.name)} is not there"
-            pieces = [*_tip_pieces(dead.location(query.name))]
-            for channel in query.writes:
-                pieces += _channel_pieces(dead.channel(channel))
-            damaged = next((why for piece in pieces if (why := _damage_of(piece)) is not None), None)
-            if damaged is not None:
-                return damaged
+        known = read_laid_out(dead)
+        missing = next((query.name for query in graph.queries if not dead.location(query.name).is_dir()), None)
+        if missing is not None:
+            return f"{dead.location(missing)} is not there"
+        damaged = (_damage_of(dead, piece, known) for _, piece in _tip_pieces(graph, dead))
+        return next((why for why in damaged if why is not None), None)
     except (CkptError, OSError) as error:
         return str(error)
-    return None
 
 
 def lay_out_output(old: Path, new: Path, log: Iterable[tuple[str, bytes]]) -> None:
@@ -122,17 +129,26 @@ def stored_output(context: Context, manifest: Manifest, query: str) -> Iterator[
 # inside
 
 
-def _tip_pieces(root: Path) -> Iterator[Piece]:
-    location = Location(root)
-    batch, planned = location.tip
-    for portion in location.needs(batch, planned=planned):
-        yield from portion.pieces
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    name: str  # below the attempt's folder
+    digest: Digest
+    identity: Identity | None  # None: it is not as it lies in the storage
 
 
-def _channel_pieces(folder: Path) -> Iterator[Piece]:
-    log = SinkLog(folder)
-    yield from log.upto(log.newest)
-    yield from map(log.data, log.published(log.newest))
+def _tip_pieces(graph: Graph, dead: AttemptFolder) -> Iterator[tuple[str, Piece]]:
+    """What a tip is made of, by its name below the attempt's folder; no log reaches beyond the planned batch."""
+    for query in graph.queries:
+        location = Location(dead.location(query.name))
+        batch, planned = location.tip
+        for portion in location.needs(batch, planned=planned):
+            for piece in portion.pieces:
+                yield f"queries/{query.name}/{piece.name}", piece
+        for channel in query.writes:
+            log = SinkLog(dead.channel(channel), dead.written_as / "channels" / channel)
+            upto = planned if planned is not None else batch
+            for piece in (*log.upto(upto), *map(log.data, log.published(upto))):
+                yield f"channels/{channel}/{piece.name}", piece
 
 
 def _settle_logs(graph: Graph, folder: AttemptFolder) -> None:
@@ -143,19 +159,34 @@ def _settle_logs(graph: Graph, folder: AttemptFolder) -> None:
             logs.settle(folder.channel(channel) / FOLDER)
 
 
-def _damage_of(piece: Piece) -> str | None:
+def _damage_of(dead: AttemptFolder, piece: Piece, laid_out: Mapping[str, Digest]) -> str | None:
+    """By the checksums that Spark keeps of what it writes, or by ours of what was laid out."""
     if not piece.source.is_file():
         return f"{piece.source} is gone"
-    return find_damage(piece.source)
+    if has_checksums(piece.source):
+        return find_damage(piece.source)
+    wanted = laid_out.get(_below(dead, piece))
+    if wanted is None:
+        return f"{piece.source} has no checksum"
+    with piece.source.open("rb") as stream:
+        return None if digest_stream(stream) == wanted else f"{piece.source} does not match its checksum"
 
 
-def _place(piece: Piece, target: Path, moves: Sequence[Move]) -> None:
-    if piece.data is not None or has_paths(f"{target.parent.name}/{target.name}") or has_paths(piece.name):
-        data = piece.data if piece.data is not None else piece.source.read_bytes()
-        _write_new(target, relocate(data, moves))
-        return
+def _below(dead: AttemptFolder, piece: Piece) -> str:
+    return str(piece.source.relative_to(dead.root))
+
+
+def _place(name: str, piece: Piece, folder: AttemptFolder, moves: Sequence[Move]) -> Digest | None:
+    """Says the checksum of what was written anew; what is linked takes its checksums along."""
+    target = folder.root / name
+    if piece.data is not None or has_paths(name):
+        data = relocate(piece.data if piece.data is not None else piece.source.read_bytes(), moves)
+        _write_new(target, data)
+        return digest_bytes(data)
     target.parent.mkdir(parents=True, exist_ok=True)
     link_or_copy(piece.source, target)
+    copy_checksums(piece.source, target)
+    return None
 
 
 def _take_over(old: Path, new: Path, name: str) -> None:

@@ -1,15 +1,18 @@
 """What an attempt notes in its folder for the one that starts from its tip."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
-from airflow_provider_ckpt.protocol.codec import JsonObject, canonical, parse
+from airflow_provider_ckpt.protocol.codec import Json, JsonObject, canonical, parse
 from airflow_provider_ckpt.protocol.cut import Graph, Query, graph_from_json
-from airflow_provider_ckpt.protocol.errors import CkptError
+from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.spark.folders import AttemptFolder
-from airflow_provider_ckpt.spark.holding import Identity, Known
+from airflow_provider_ckpt.spark.holding import Known
+from airflow_provider_ckpt.spark.streaming.identity import Identity
+from airflow_provider_ckpt.storage.base import Digest
 
 Descriptions = dict[str, JsonObject]  # what each query is made of, by name
 
@@ -48,6 +51,26 @@ def read_known(context: Context, folder: AttemptFolder) -> Known:
     except (CkptError, TypeError, ValueError):
         known.forget()
     return known
+
+
+def write_laid_out(folder: AttemptFolder, digests: Mapping[str, Digest]) -> None:
+    """Keep the checksums of the files that an attempt starts from: Spark keeps some only of what it writes itself."""
+    _write(folder.laid_out, {"files": {name: [each.size, each.sha256] for name, each in digests.items()}})
+
+
+def read_laid_out(folder: AttemptFolder) -> dict[str, Digest]:
+    """:raises Corrupt: when it can not be read."""
+    if not folder.laid_out.exists():
+        return {}
+    fields = parse(str(folder.laid_out), folder.laid_out.read_bytes())
+    return {name: _digest(folder, value) for name, value in fields.object("files").items()}
+
+
+def _digest(folder: AttemptFolder, value: Json) -> Digest:
+    match value:
+        case [int(size), str(sha256)]:
+            return Digest(size=size, sha256=sha256)
+    raise Corrupt(f"{folder.laid_out} has {value!r:.60}, which is no checksum.")
 
 
 def _write(file: Path, document: JsonObject) -> None:

@@ -61,6 +61,11 @@ def execution_of(query: Any) -> str:
     return f"{execution.getClass().getSimpleName()} {execution.trigger().toString()}"
 
 
+def is_bounded(query: Any) -> bool:
+    """Whether it ends by itself."""
+    return execution_of(query).endswith(("AvailableNowTrigger", "OneTimeTrigger"))
+
+
 def output_mode_of(query: Any) -> str:
     return str(query._jsq.streamingQuery().outputMode().toString())  # noqa: SLF001
 

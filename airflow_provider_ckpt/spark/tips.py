@@ -13,17 +13,17 @@ from airflow_provider_ckpt.spark.notes import read_descriptions
 _log = logging.getLogger("airflow_provider_ckpt.spark")
 
 
-def tip_checker(work: Path) -> Callable[[Attempt], bool]:
-    """For a restore: `tip_is_intact` for whichever attempt it asks about."""
-    return lambda dead: tip_is_intact(work, dead)
+def tip_checker(work: Path) -> Callable[[Attempt], str | None]:
+    """For a restore: `tip_damage` for whichever attempt it asks about."""
+    return lambda dead: tip_damage(work, dead)
 
 
-def tip_is_intact(work: Path, dead: Attempt) -> bool:
-    """It has queries, and every file that their tips need is there and matches its checksums."""
-    damage = find_damage(AttemptFolder(work=work, pipeline=dead.pipeline, attempt=dead.number))
+def tip_damage(work: Path, dead: Attempt) -> str | None:
+    """None when it has queries, and every file that their tips need is there, has a checksum and matches it."""
+    damage = find_damage(AttemptFolder(work=work, pipeline=dead.pipeline, attempt=dead.number).left())
     if damage is not None:
-        _log.info("Nothing starts from the tip of attempt %d of %s: %s.", dead.number, dead.pipeline, damage)
-    return damage is None
+        _log.warning("Nothing starts from the tip of attempt %d of %s: %s.", dead.number, dead.pipeline, damage)
+    return damage
 
 
 def find_damage(dead: AttemptFolder) -> str | None:

@@ -26,7 +26,7 @@ from airflow_provider_ckpt.storage.local_files import (
 )
 from airflow_provider_ckpt.storage.refusals import never_settled, no_such_file, no_such_source, other_content
 
-_TRIES = 5
+_TRIES = 1000  # each one is lost to somebody else who has got on
 Staged = TypeVar("Staged")
 
 

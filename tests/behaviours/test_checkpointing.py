@@ -11,7 +11,7 @@ from airflow_provider_ckpt.coordinator.restore import restore
 from airflow_provider_ckpt.coordinator.verify import verify
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.manifest import Manifest
-from airflow_provider_ckpt.spark import persisting
+from airflow_provider_ckpt.spark import capturing, persisting
 from airflow_provider_ckpt.spark.capturing import Member
 from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Running, Site
 from airflow_provider_ckpt.spark.folders import AttemptFolder
@@ -34,6 +34,7 @@ class Agent:
         self.location = LocationOnDisk(self.folder.location(QUERY))
         self.location.describe()
         self.batch = -1
+        self.spark_says: int | None = None  # which batch it has committed
         self.site = Site(
             context=house.context,
             folder=self.folder,
@@ -64,6 +65,15 @@ class Agent:
         checkpointing.learn(checkpoint)
         return load_manifest(self.house.context, checkpoint)
 
+    def fail(self) -> str:
+        """Take one, and see why it fails."""
+        triggered = self.house.trigger()
+        assert triggered.checkpoint is not None
+        assert Checkpointing(self.site, triggered.checkpoint.ref, self._look).run() is None
+        failure = self.house.get(triggered.checkpoint.ref).failure
+        assert failure is not None
+        return failure.message
+
     def _look(self) -> Running:
         assert self.site.starting.locked(), "a query could join while the cut is taken"
         member = Member(
@@ -73,6 +83,7 @@ class Agent:
             output=None,
             properties={"root": str(self.folder.root)},
             is_active=lambda: True,
+            progress=lambda: self.spark_says,
         )
         return GRAPH, {QUERY: member}
 
@@ -88,6 +99,20 @@ def agent(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(persisting, "_store", lambda _: house.store)
     yield Agent(house, tmp_path / "work")
     house.store.close()
+
+
+def test_a_query_whose_progress_is_ahead_of_its_location_fails_the_checkpoint_by_name(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes elsewhere: a checkpoint of what is seen here would complete, and hold nothing."""
+    monkeypatch.setattr(capturing, "_NEXT_COMMIT", 0.1)
+    agent.process(2)
+    agent.spark_says = 1
+    agent.take()
+    agent.spark_says = 5
+    failed = agent.fail()
+    assert "totals has committed batch 5, says Spark" in failed
+    assert f"{agent.location.root} has 1" in failed
 
 
 def _new(manifest: Manifest) -> set[str]:

@@ -630,7 +630,7 @@ def test_invariant_18_a_rewind_starts_from_the_committing_checkpoint_also_where_
     ref = house.in_flight(driver)
     driver.acknowledge(ref)
     complete(house.context, ref)
-    intact = RestoreOptions(target=Target(rewind=True), is_tip_intact=lambda dead: True, is_proven_dead=True)
+    intact = RestoreOptions(target=Target(rewind=True), tip_damage=lambda dead: None, is_proven_dead=True)
     restored = restore(house.context, NAME, intact)
     assert restored.attempt.restored_from == ref.id
     assert house.get(ref).phase is Phase.COMMITTING

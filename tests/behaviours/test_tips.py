@@ -17,7 +17,7 @@ from tests.house import NAME, SETTINGS, House
 
 def _restart(house: House, target: Target | None = None) -> Attempt:
     """As a driver does it that finds every folder intact."""
-    return house.restore(target=target or Target(), is_tip_intact=lambda dead: True).attempt
+    return house.restore(target=target or Target(), tip_damage=lambda dead: None).attempt
 
 
 def _run(house: House, attempt: Attempt, *queries: str) -> None:
@@ -47,6 +47,14 @@ def test_a_tip_that_failed_once_is_tried_again_where_there_is_no_checkpoint(hous
     _run(house, second, "totals")
     third = _restart(house)
     assert (third.rung, third.parent) == (Rung.TIP, second.number)
+
+
+def test_a_refused_start_says_why_the_tip_can_not_be_used(house: House) -> None:
+    _first(house)
+    with pytest.raises(
+        Refused, match=r"--allow-fresh-start`\. \(Nor can the tip of attempt 1 be used: 1\.delta is gone"
+    ):
+        house.restore(tip_damage=lambda dead: "1.delta is gone")
 
 
 @pytest.mark.parametrize(("is_rewindable", "rung"), [(True, Rung.CHECKPOINT), (False, Rung.TIP)])

@@ -1,6 +1,5 @@
 """A stage for real drivers: a store, a storage and a work folder, and Spark programs in processes of their own."""
 
-import ctypes
 import json
 import os
 import shlex
@@ -25,7 +24,9 @@ from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Check
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.protocol.settings import Settings
 from airflow_provider_ckpt.storage.opening import open_storage
+from tests.harness.nursery import NURSERY, Fork, die_with_parent
 from tests.harness.processes import Process, of_session, signal_session
+from tests.harness.quick_spark import use_plain_files
 from tests.harness.warm_jvm import POOL, Jvm, die_together
 
 NAME = "orders"
@@ -47,7 +48,7 @@ QUIET = {
 class Driver:
     """A Spark program in its own session, and the JVM that it uses, if that was there before."""
 
-    process: subprocess.Popen[bytes]
+    process: Fork | subprocess.Popen[bytes]
     log: Path
     jvm: Jvm | None = None
     is_spared: threading.Event = field(default_factory=threading.Event)  # its JVM outlives it
@@ -86,7 +87,9 @@ class Driver:
 
     @property
     def _sessions(self) -> list[int]:
-        return [self.process.pid] if self.jvm is None else [self.jvm.session, self.process.pid]
+        """Of its JVM and that one's Python workers, then of itself."""
+        own = self.process.pid
+        return [own] if self.jvm is None else [self.jvm.session, *NURSERY.sessions_of(self.jvm.session), own]
 
     @property
     def has_ended(self) -> bool:
@@ -106,9 +109,14 @@ class Driver:
         return self.log.read_text()[-40_000:]
 
 
-def _die_with_parent() -> None:
-    """Whatever ends the tests ends their drivers: a JVM ends when its Python does."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def _start(command: list[str], environment: dict[str, str], out: int) -> Fork | subprocess.Popen[bytes]:
+    """As a fork, if it is Python."""
+    if command[0] == sys.executable:
+        with Path(os.devnull).open("rb") as nothing:
+            return NURSERY.start(command[1:], environment, stdin=nothing.fileno(), stdout=out, stderr=out)
+    return subprocess.Popen(
+        command, env=environment, stdout=out, stderr=out, start_new_session=True, preexec_fn=die_with_parent
+    )
 
 
 @dataclass
@@ -168,6 +176,7 @@ class Stage:
         environment = {**self._environment(), **self.environment}
         if secrets is None and self.master == LOCAL:
             return self._launch_warm(command, environment, told)
+        use_plain_files(environment)
         options = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in told.items())
         if secrets is not None:
             options += f" --properties-file {shlex.quote(str(self._write_secrets(secrets)))}"
@@ -179,7 +188,9 @@ class Stage:
         """Hand any program to spark-submit."""
         options = [word for key, value in self._told().items() for word in ("--conf", f"{key}={value}")]
         command = [spark_submit, "--master", self.master, *options, str(program), *map(str, arguments)]
-        return self._launch(command, self._environment())
+        environment = self._environment()
+        use_plain_files(environment)
+        return self._launch(command, environment)
 
     def _told(self, *, is_plain: bool = False) -> dict[str, str]:
         told = {} if is_plain else {"spark.ckpt.pipeline": NAME, "spark.ckpt.storage": self.storage_url}
@@ -198,6 +209,7 @@ class Stage:
     def _launch_warm(self, command: list[str], environment: dict[str, str], conf: dict[str, str]) -> Driver:
         """In a JVM that may have served others; its Python workers get their environment through Spark."""
         jvm = POOL.take()
+        environment = {**environment, "PYSPARK_PYTHON": NURSERY.python}
         inherited = {
             f"spark.executorEnv.{name}": value
             for name, value in environment.items()
@@ -214,15 +226,7 @@ class Stage:
     def _launch(self, command: list[str], environment: dict[str, str]) -> Driver:
         log = self.folder / f"driver-{len(self.drivers)}.log"
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
-        driver = Driver(process, log)
+            driver = Driver(_start(command, environment, out.fileno()), log)
         self.drivers.append(driver)
         return driver
 
@@ -251,10 +255,10 @@ class Stage:
     def until(self, condition: Callable[[], object], driver: Driver | None = None, timeout: float = 180) -> None:
         give_up = time.monotonic() + timeout
         while not condition():
-            said = "" if driver is None else driver.said()
-            assert time.monotonic() < give_up, f"It did not come to that in {timeout} s.\n{said}"
-            assert driver is None or not driver.has_ended, f"The driver has ended.\n{said}"
-            time.sleep(0.05)
+            in_time = time.monotonic() < give_up
+            assert in_time, f"It did not come to that in {timeout} s.\n{driver.said() if driver else ''}"
+            assert driver is None or not driver.has_ended, f"The driver has ended.\n{driver.said()}"
+            time.sleep(0.1)
 
     def running(self, driver: Driver) -> Attempt:
         self.until(lambda: (a := self.attempt()) is not None and a.status is AttemptStatus.RUNNING, driver)

@@ -101,6 +101,7 @@ ckpt = CheckpointAgent.from_conf(spark)
 rows = spark.readStream.schema("k int, v int").option("maxFilesPerTrigger", 1).json(sys.argv[1])
 writer = rows.groupBy("k").count().writeStream.outputMode("update").format("noop")
 writer.option("checkpointLocation", ckpt.location("seen", is_rewindable=True)).queryName("seen").start()
+ckpt.all_started()
 while not Path(sys.argv[2]).exists():
     time.sleep(0.1)
 ckpt.close()

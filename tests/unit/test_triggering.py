@@ -26,7 +26,7 @@ from airflow_provider_ckpt.protocol.records import (
     TriggerRequest,
 )
 from airflow_provider_ckpt.protocol.settings import Settings
-from airflow_provider_ckpt.protocol.triggering import Situation, Skip, has_waited_enough, why_skip
+from airflow_provider_ckpt.protocol.triggering import Situation, Skip, goes_before_cleanup, why_skip
 
 quick = examples(max_examples=60, deadline=None)
 
@@ -279,12 +279,20 @@ def test_all_of_cleanup_together_can_not_starve_a_trigger() -> None:
     assert why_skip(*tried) is None
 
 
+def test_the_last_checkpoint_of_an_attempt_goes_before_all_of_cleanup() -> None:
+    """Nobody is there any more who could take it later."""
+    tried = replace(REQUEST, is_last=True), QUIET
+    for reason in CLEANUP_SKIPS:
+        tried = TROUBLES[reason][0](*tried)
+    assert why_skip(*tried) is None
+
+
 def test_a_trigger_waits_for_cleanup_as_long_as_max_deferral_and_no_longer() -> None:
     almost = _with_pipeline(QUIET, deferred=10 * MINUTE - INSTANT)
-    assert not has_waited_enough(almost)
+    assert not goes_before_cleanup(REQUEST, almost)
     assert _reason(why_skip(*_cleaning(REQUEST, almost))) is SkipReason.CLEANUP_ACTIVE
-    assert has_waited_enough(_with_pipeline(QUIET, deferred=10 * MINUTE))
-    assert not has_waited_enough(QUIET)
+    assert goes_before_cleanup(REQUEST, _with_pipeline(QUIET, deferred=10 * MINUTE))
+    assert not goes_before_cleanup(REQUEST, QUIET)
 
 
 def test_a_cleanup_waits_for_triggers_as_long_as_max_deferral_and_no_longer() -> None:

@@ -39,7 +39,7 @@ def _options(args: argparse.Namespace, session: Session, name: str) -> RestoreOp
         target=target_of(name, to=args.to, as_of=args.as_of, rewind=args.rewind),
         policy=policy,
         committers=reach_sinks(session.context, name),
-        is_tip_intact=tip_checker(session.places.work),
+        tip_damage=tip_checker(session.places.work),
         take_over=args.take_over,
         is_proven_dead=args.old_attempt_is_dead,
     )

@@ -14,6 +14,7 @@ from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.errors import Corrupt
 from airflow_provider_ckpt.protocol.records import ParticipantKind
 from airflow_provider_ckpt.spark.streaming import logs, state
+from airflow_provider_ckpt.spark.streaming.identity import Identity
 from airflow_provider_ckpt.spark.streaming.logs import Offsets, Vanished
 
 StateIds: TypeAlias = Mapping[str, Sequence[Sequence[str]]]  # by operator, partition and store
@@ -26,6 +27,7 @@ class Piece:
     name: str  # below the location
     source: Path
     data: bytes | None = None
+    identity: Identity | None = None  # of one that names others: which file it was that named them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ class _Needs:
             yield Portion(
                 name=f"state/{partition.operator}/{partition.number}",
                 kind=ParticipantKind.STATE,
-                pieces=tuple(map(self._piece, files)),
+                pieces=tuple(self._piece(file.path, file.identity) for file in files),
                 positions={"version": self._batch + 1},
             )
 
@@ -195,8 +197,8 @@ class _Needs:
     def _commit(self, batch: int | None) -> Path:
         return self._root / "commits" / str(batch)
 
-    def _piece(self, file: Path) -> Piece:
-        return Piece(name=str(file)[self._above :], source=file)
+    def _piece(self, file: Path, identity: Identity | None = None) -> Piece:
+        return Piece(name=str(file)[self._above :], source=file, identity=identity)
 
 
 def _read_state_ids(file: Path) -> StateIds | None:

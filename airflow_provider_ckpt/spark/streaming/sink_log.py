@@ -19,6 +19,7 @@ class SinkLog:
     """The log of one output folder."""
 
     output: Path
+    written_as: Path | None = None  # where it was when Spark wrote the log; None: where it is
 
     @property
     def newest(self) -> int | None:
@@ -59,7 +60,7 @@ class SinkLog:
 
         :raises Corrupt: when it lies elsewhere.
         """
-        name = logs.below(self.output, uri)
+        name = logs.below(self.written_as or self.output, uri)
         return Piece(name=name, source=self.output / name)
 
     def _before(self, first: int) -> list[logs.LogFile]:

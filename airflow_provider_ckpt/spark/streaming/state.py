@@ -10,8 +10,10 @@ format 2            the same with `V_<id>.…`; the ids of version V are in `com
 ==================  ===========================================================================================
 """
 
+import io
 import json
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,6 +23,7 @@ from pathlib import Path
 
 from airflow_provider_ckpt.protocol.errors import Corrupt, UnknownVersion
 from airflow_provider_ckpt.spark.streaming import logs
+from airflow_provider_ckpt.spark.streaming.identity import Identity, identify
 from airflow_provider_ckpt.spark.streaming.logs import Vanished, names_in
 
 _VERSIONED = re.compile(r"(\d{1,18})(?:_([0-9A-Za-z-]+))?\.(snapshot|delta|zip|changelog)")
@@ -29,9 +32,17 @@ _DESCRIPTIONS = ("_metadata", "_stateSchema", "0/_metadata", "0/*/_metadata")  #
 _DEFAULT_STORE = "default"
 _FULL = ("zip", "snapshot")
 _CHANGES = ("changelog", "delta")
+_LIMIT = "globalLimit"  # the operator behind `limit`
+_NO_FIELDS = b'{"type":"struct","fields":[]}'
 
 # The unique ids that the state of a version may have: none before format 2, None when nobody knows them any more.
 IdsOf = Callable[[int], Collection[str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFile:
+    path: Path
+    identity: Identity | None = None  # of one that names others: which file it was that named them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +64,7 @@ class Partition:
 
 
 def partitions(location: Path) -> list[Partition]:
+    """All of them, also those of which nothing is left."""
     found: list[Partition] = []
     for operator in _numbers(location / "state"):
         folder = location / "state" / str(operator)
@@ -73,7 +85,7 @@ def schema_files(location: Path, batch: int) -> Iterator[Path]:
                 yield from (file for file in sorted(top.rglob("*")) if _describes(file, batch))
 
 
-def chain(store: Path, version: int, ids_of: IdsOf) -> list[Path]:
+def chain(store: Path, version: int, ids_of: IdsOf) -> list[StateFile]:
     """The files that a version is loaded from, newest first.
 
     Where the committed id of an older version is not known any more, every id is taken: Spark finds its own by the
@@ -82,13 +94,13 @@ def chain(store: Path, version: int, ids_of: IdsOf) -> list[Path]:
     :raises Vanished: when one of them is gone.
     """
     there = _index(store)
-    files: list[Path] = []
+    files: list[StateFile] = []
     for each in range(version, 0, -1):
         found = _pick(there.get(each, ()), ids_of(each))
         if not found:
             raise Vanished(f"{store}/{each} is gone")
         chosen = [next(names[kind] for kind in (*_FULL, *_CHANGES) if kind in names) for names in found]
-        files += [file for name in chosen for file in (store / name, *_shared(store, name))]
+        files += [file for name in chosen for file in _with_shared(store, name)]
         if all(name.endswith(_FULL) for name in chosen):
             break
     return files
@@ -113,25 +125,26 @@ def _pick(found: Iterable[tuple[str | None, str, str]], ids: Collection[str] | N
     return [by_id[id_] for id_ in ids or (None,) if id_ in by_id]
 
 
-def _shared(store: Path, name: str) -> list[Path]:
+def _with_shared(store: Path, name: str) -> list[StateFile]:
+    """A file, and what it shares with others: a task that Spark runs again may replace a snapshot of RocksDB."""
     if not name.endswith(".zip"):
-        return []
-    file = store / name
+        return [StateFile(path=store / name)]
     try:
-        stat = file.stat()
+        identity = identify(store / name)
+        shared = _named_in_zip(store / name, identity)
     except FileNotFoundError as error:
-        raise Vanished(f"{file} is gone") from error
-    return [store / each for each in _named_in_zip(file, stat.st_ino, stat.st_mtime_ns)]
+        raise Vanished(f"{store / name} is gone") from error
+    return [StateFile(path=store / name, identity=identity), *(StateFile(path=store / each) for each in shared)]
 
 
 @lru_cache(maxsize=20_000)
-def _named_in_zip(file: Path, inode: int, changed: int) -> tuple[str, ...]:  # noqa: ARG001 - they tell files apart
+def _named_in_zip(file: Path, identity: Identity) -> tuple[str, ...]:
     """What a snapshot of RocksDB shares with others; the file never changes, so it is read once."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            if identify(stream.fileno()) != identity:
+                raise Vanished(f"{file} was replaced")
             version, _, document = archive.read("metadata").decode().partition("\n")
-    except FileNotFoundError as error:
-        raise Vanished(f"{file} is gone") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
         raise Corrupt(f"{file} is no snapshot of RocksDB: {error}.") from error
     if version != "v1":
@@ -148,7 +161,10 @@ def _named_in_zip(file: Path, inode: int, changed: int) -> tuple[str, ...]:  # n
 
 
 def _described(operator: Path) -> tuple[tuple[str, ...], int]:
-    """The stores and the number of partitions that the operator says it has: one that is gone must be missed."""
+    """The stores and the number of partitions that the operator has: one that is gone must be missed.
+
+    An operator without a key (`groupBy().agg(…)`, `limit`) has one partition, and says that it has as many as others.
+    """
     by_batch = operator / "_metadata" / "v2"
     described = [operator / "_metadata" / "metadata", *(by_batch / str(batch) for batch in _numbers(by_batch))]
     newest = next((file for file in reversed(described) if file.is_file()), None)
@@ -156,11 +172,33 @@ def _described(operator: Path) -> tuple[tuple[str, ...], int]:
         return (), max(_numbers(operator), default=-1) + 1
     _, lines = logs.read_versioned(newest, known=("v1", "v2"))
     try:
-        listed = json.loads(lines[0])["stateStoreInfo"]
-        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in listed}
+        document = json.loads(lines[0])
+        kind = str(document["operatorInfo"]["operatorName"])
+        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in document["stateStoreInfo"]}
     except (LookupError, TypeError, ValueError) as error:
         raise Corrupt(f"{newest} does not say which stores and partitions the operator has.") from error
-    return tuple(stores), max(stores.values(), default=0)
+    is_single = kind == _LIMIT or _has_no_key(operator / "0" / "_metadata" / "schema")
+    return tuple(stores), 1 if is_single else max(stores.values(), default=0)
+
+
+def _has_no_key(schema: Path) -> bool:
+    """Whether the schema of a state store says so: a version, then the schema of its keys, in pieces.
+
+    Only version 2 is looked into, in which Spark writes the schema of an aggregation.
+    """
+    try:
+        data = io.BytesIO(schema.read_bytes())
+    except FileNotFoundError:
+        return False
+    if _read_utf(data) != b"v2":
+        return False
+    (pieces,) = struct.unpack(">i", data.read(4).rjust(4, b"\0"))
+    return b"".join(_read_utf(data) for _ in range(pieces)) == _NO_FIELDS
+
+
+def _read_utf(data: io.BytesIO) -> bytes:
+    """As Java's writeUTF has written it."""
+    return data.read(int.from_bytes(data.read(2), "big"))
 
 
 def _describes(file: Path, batch: int) -> bool:

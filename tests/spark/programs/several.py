@@ -3,7 +3,8 @@
 Options, as `name=value`: with `dies=<moment>:<query>` the driver is killed before it starts that query, at its launch
 when it was announced, or after its first batch; `more=first|last|channel` starts a query that the program did not have
 before, and `more=append` one whose sink nobody knows; `refused=<query>` asks of that query what Spark does not do;
-`unsaid=yes` does not say what `copy` reads, and `unknown=yes` says of a query that it reads what nobody writes.
+`waits=<query>` does not start that one while there is a file `<out>/wait`; `unsaid=yes` does not say what `copy` reads,
+and `unknown=yes` says of a query that it reads what nobody writes.
 """
 
 import os
@@ -50,14 +51,14 @@ class Program:
             self.start("more", parquet(through), reads="rows", output=self.out / "more")
         if more == "append":
             self.start("more", rows.writeStream.trigger(availableNow=True).foreachBatch(look_at))
-        for query in self.spark.streams.active:  # what clean hands on, copy may see in its next run only
-            query.awaitTermination()
         self.ckpt.await_termination()
 
     def read(self, kind: str, path: str) -> DataFrame:
         return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).format(kind).load(path)
 
     def start(self, name: str, writer: DataStreamWriter, **more: Any) -> None:
+        while self.options.get("waits") == name and (self.out / "wait").exists():
+            time.sleep(0.1)
         if self.options.get("refused") == name:
             writer = writer.trigger(continuous="1 second")
         if self.dying != name:

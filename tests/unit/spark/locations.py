@@ -1,7 +1,9 @@
 """Small checkpointLocations, written by hand in the shapes that Spark 4.2 writes them."""
 
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -60,12 +62,20 @@ class LocationOnDisk:
 
     # the state
 
-    def describe(self, partitions: int = 2, stores: Sequence[str] = ("default",), operator: int = 0) -> None:
+    def describe(
+        self,
+        partitions: int = 2,
+        stores: Sequence[str] = ("default",),
+        operator: int = 0,
+        kind: str = "stateStoreSave",
+        keys: Sequence[str] = ("k",),
+    ) -> None:
         """What an operator says about itself, and what its stores say in partition 0."""
-        self.write(f"state/{operator}/_metadata/metadata", f"v1\n{text_of(_described(operator, partitions, stores))}")
+        document = _described(operator, partitions, stores, kind)
+        self.write(f"state/{operator}/_metadata/metadata", f"v1\n{text_of(document)}")
         for store in stores:
             inner = "" if store == "default" else f"{store}/"
-            self.write(f"state/{operator}/0/{inner}_metadata/schema", "\0\2v2")
+            self.write(f"state/{operator}/0/{inner}_metadata/schema", _schema(keys))
 
     def describe_v2(self, batch: int, partitions: int = 2, operator: int = 0) -> str:
         """The same as transformWithState and joins of format 3 do it, for a run that began with a batch."""
@@ -106,17 +116,19 @@ class LocationOnDisk:
         file = self.root / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode())
-        (file.parent / f".{file.name}.crc").write_bytes(b"crc\0")
+        add_checksums(file)
 
     def zip(self, name: str, members: Mapping[str, str]) -> None:
         self.write(name, "")
         with zipfile.ZipFile(self.root / name, "w") as archive:
             for member, text in members.items():
                 archive.writestr(member, text)
+        add_checksums(self.root / name)
 
     def remove(self, *names: str) -> None:
         for name in names:
             (self.root / name).unlink()
+            (self.root / name).with_name(f".{Path(name).name}.crc").unlink()
 
     # what is needed
 
@@ -136,6 +148,13 @@ class LocationOnDisk:
 
     def portions(self, batch: int | None, *, planned: int | None = None) -> dict[str, Portion]:
         return {portion.name: portion for portion in Location(self.root).needs(batch, planned=planned)}
+
+
+def add_checksums(file: Path) -> None:
+    """As Hadoop keeps them of local files."""
+    data = file.read_bytes()
+    sums = [zlib.crc32(data[start : start + 512]) for start in range(0, len(data), 512)]
+    (file.parent / f".{file.name}.crc").write_bytes(b"crc\0" + struct.pack(f">I{len(sums)}I", 512, *sums))
 
 
 def seen(file: str, entry: int) -> str:
@@ -170,9 +189,16 @@ def text_of(document: Json) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def _described(operator: int, partitions: int, stores: Sequence[str]) -> Json:
+def _schema(keys: Sequence[str]) -> str:
+    """Of a state store, in version 2: Java's writeUTF puts two bytes with the length before each text."""
+    fields: list[Json] = [{"name": key, "type": "integer", "nullable": True, "metadata": {}} for key in keys]
+    schema = text_of({"type": "struct", "fields": fields})
+    return f"\0\2v2\0\0\0\1\0{chr(len(schema))}{schema}" if len(schema) < 128 else "\0\2v2"
+
+
+def _described(operator: int, partitions: int, stores: Sequence[str], kind: str = "stateStoreSave") -> Json:
     return {
-        "operatorInfo": {"operatorId": operator, "operatorName": "stateStoreSave"},
+        "operatorInfo": {"operatorId": operator, "operatorName": kind},
         "stateStoreInfo": [
             {"storeName": store, "numColsPrefixKey": 0, "numPartitions": partitions} for store in stores
         ],

@@ -9,8 +9,9 @@ import pytest
 from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound
 from airflow_provider_ckpt.protocol.manifest import Part
 from airflow_provider_ckpt.protocol.records import FileRef, Kind, Member, ParticipantKind
-from airflow_provider_ckpt.spark.holding import Identity, Known
+from airflow_provider_ckpt.spark.holding import Known
 from airflow_provider_ckpt.spark.packing import NewFile, pack, plan_packs, unpack
+from airflow_provider_ckpt.spark.streaming.identity import Identity
 from tests.unit.test_manifest import CHECKPOINT
 
 _MIB = 1024 * 1024

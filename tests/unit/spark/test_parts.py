@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,23 @@ from airflow_provider_ckpt.metastore import Beat
 from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.errors import Misused, Unreachable
 from airflow_provider_ckpt.protocol.records import DesiredState, FileRef, Ref
+from airflow_provider_ckpt.spark import holding
 from airflow_provider_ckpt.spark.agent import _refuse_distant_sqlite as refuse_distant_sqlite
+from airflow_provider_ckpt.spark.capturing import _read_by_all
 from airflow_provider_ckpt.spark.conf import METASTORE, read_conf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, Output, check_plain
 from airflow_provider_ckpt.spark.heart import Heart
-from airflow_provider_ckpt.spark.holding import Holder, Known, identify
+from airflow_provider_ckpt.spark.holding import Holder, Known
 from airflow_provider_ckpt.spark.jobs import divide
 from airflow_provider_ckpt.spark.packing import NewFile
 from airflow_provider_ckpt.spark.persisting import Order, Share, patiently
 from airflow_provider_ckpt.spark.plan import find_difference
 from airflow_provider_ckpt.spark.relocating import has_paths, relocate
-from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage
+from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage, has_checksums
+from airflow_provider_ckpt.spark.streaming.identity import identify
 from airflow_provider_ckpt.spark.streaming.location import Piece
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
+from airflow_provider_ckpt.storage.local_files import link_or_copy
 
 # configuration
 
@@ -76,6 +81,23 @@ def test_an_order_that_is_printed_shows_no_url() -> None:
 
 
 # folders
+
+
+@pytest.mark.parametrize("work", ["hdfs://namenode:8020/work", "s3a://bucket/work", "file://host/work", "abfs:x"])
+def test_a_work_folder_that_is_not_supported_is_refused_when_the_configuration_is_read(work: str) -> None:
+    with pytest.raises(Misused, match="POSIX") as refused:
+        read_conf({"spark.ckpt.pipeline": "orders", "spark.ckpt.work": work}.get)
+    assert work in str(refused.value)
+
+
+@pytest.mark.parametrize("work", ["/data/work", "file:///data/work", "file:/data/work", "file://localhost/data/work"])
+def test_a_work_folder_is_a_path_or_the_uri_of_one(work: str) -> None:
+    assert read_conf({"spark.ckpt.work": work}.get).places.work == Path("/data/work")
+
+
+def test_a_work_folder_that_spark_would_write_otherwise_is_refused_when_the_configuration_is_read() -> None:
+    with pytest.raises(Misused, match="can not be used"):
+        read_conf({"spark.ckpt.work": "/data/my work"}.get)
 
 
 def test_a_folder_whose_name_spark_would_write_otherwise_is_refused() -> None:
@@ -149,6 +171,18 @@ def test_a_sqlite_file_is_refused_where_executors_may_be_on_other_hosts(tmp_path
         refuse_distant_sqlite("spark://host:7077", conf)
 
 
+# channels
+
+
+def test_a_file_of_a_channel_is_read_when_every_source_that_reads_the_channel_has_read_it() -> None:
+    """A self-join reads it by two sources; one that has read nothing yet may read it; others have other folders."""
+    first, second, other = frozenset({"c/1", "c/2"}), frozenset({"c/1"}), frozenset({"x/1"})
+    assert _read_by_all([first, other], "c/") == first
+    assert _read_by_all([first, second], "c/") == second
+    assert _read_by_all([first, frozenset()], "c/") == frozenset()
+    assert _read_by_all([], "c/") == frozenset()
+
+
 # holding
 
 
@@ -186,16 +220,42 @@ def test_a_file_that_is_gone_has_vanished(tmp_path: Path) -> None:
         Holder(tmp_path / "held", Known()).hold("queries/a", [Piece(name="x", source=tmp_path / "x")])
 
 
+def test_a_file_that_is_replaced_while_it_is_held_is_captured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = _piece(tmp_path)
+
+    def replaced_before(source: Path, target: Path) -> None:
+        _piece(tmp_path, "other")
+        link_or_copy(source, target)
+
+    monkeypatch.setattr(holding, "link_or_copy", replaced_before)
+    with pytest.raises(Vanished, match="was replaced"):
+        Holder(tmp_path / "held", Known()).hold("queries/a", [piece])
+
+
+def test_a_snapshot_that_was_replaced_after_it_was_read_is_captured_anew(tmp_path: Path) -> None:
+    """Also where the new one lies in the storage: what was listed belongs to the old one."""
+    read = replace(_piece(tmp_path, "names 1.sst"), identity=identify(tmp_path / "location" / "1.delta"))
+    _piece(tmp_path, "names 2.sst")
+    name = "queries/a/1.delta"
+    stored = FileRef(path="files/1/1/1.delta", name=name, size=11, sha256="0" * 64)
+    for known in (Known(), Known(base=1, files={name: (identify(read.source), stored)})):
+        with pytest.raises(Vanished, match="names other files"):
+            Holder(tmp_path / "held", known).hold("queries/a", [read])
+
+
 # checksums
 
 
-def test_a_flipped_bit_is_found_by_hadoops_checksums_and_a_file_without_them_is_believed(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_found_by_hadoops_checksums(tmp_path: Path) -> None:
     data = os.urandom(1300)
     sums = [zlib.crc32(data[start : start + 512]) for start in range(0, 1300, 512)]
     file = tmp_path / "4.delta"
     file.write_bytes(data)
-    assert find_damage(file) is None
+    assert not has_checksums(file)
     (tmp_path / ".4.delta.crc").write_bytes(b"crc\x00" + struct.pack(">I3I", 512, *sums))
+    assert has_checksums(file)
     assert find_damage(file) is None
     file.write_bytes(data[:700] + bytes([data[700] ^ 1]) + data[701:])
     assert "does not match its checksums" in (find_damage(file) or "")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from airflow_provider_ckpt.protocol.errors import Corrupt, UnknownVersion
 from airflow_provider_ckpt.protocol.records import ParticipantKind
 from airflow_provider_ckpt.spark.streaming import state
+from airflow_provider_ckpt.spark.streaming.identity import Identity, identify
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
 from tests.unit.spark.locations import JOIN_STORES, LocationOnDisk, unique
 
@@ -90,7 +91,7 @@ def test_a_chain_is_contiguous_from_the_version_down_to_a_snapshot_or_to_the_fir
     base = max((n for n in snapshots if n <= version), default=0)
     is_whole = set(range(base + 1, version + 1)) <= deltas
     try:
-        chain = [file.name for file in state.chain(store, version, lambda _: ())]
+        chain = [file.path.name for file in state.chain(store, version, lambda _: ())]
     except Vanished:
         assert not is_whole
     else:
@@ -99,7 +100,43 @@ def test_a_chain_is_contiguous_from_the_version_down_to_a_snapshot_or_to_the_fir
     shutil.rmtree(store)
 
 
+def test_an_operator_without_a_key_has_one_partition_whatever_it_says(location: LocationOnDisk) -> None:
+    """`groupBy().agg(…)`, and `limit`."""
+    location.describe(partitions=200, keys=())
+    location.describe(partitions=200, operator=1, kind="globalLimit")
+    for operator in (0, 1):
+        location.state("6.snapshot", partitions=1, operator=operator)
+    parts = [name for name in location.portions(5) if name.startswith("state/")]
+    assert parts == ["state/0/0", "state/1/0"]
+
+
+def test_a_partition_of_which_nothing_is_left_is_missed(location: LocationOnDisk) -> None:
+    """Also where only the first one of several is left: it is no operator without a key."""
+    location.describe(partitions=2)
+    location.state("6.snapshot", partitions=1)
+    with pytest.raises(Vanished, match=r"state/0/1/6 is gone"):
+        location.needs(5)
+
+
 # RocksDB
+
+
+def test_a_snapshot_that_is_replaced_while_it_is_read_has_vanished(
+    location: LocationOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location.describe(partitions=1)
+    location.rocks("0/0", "6", ["000008-a.sst"])
+
+    def replaced_after(file: Path | int) -> Identity:
+        found = identify(file)
+        if isinstance(file, Path):
+            location.remove("state/0/0/6.zip")
+            location.rocks("0/0", "6", ["000009-b.sst"])
+        return found
+
+    monkeypatch.setattr(state, "identify", replaced_after)
+    with pytest.raises(Vanished, match="was replaced"):
+        location.needs(5)
 
 
 def test_a_snapshot_of_rocksdb_comes_with_the_tables_that_it_names_and_no_others(location: LocationOnDisk) -> None:
