@@ -224,7 +224,7 @@ class _Ladder:
             raise Refused(
                 f"Checkpoint {ref} can not be restored: a rewind would break {refused[0]}, which may know batches by "
                 "their number alone, and would skip or double rows. If it is keyed by data, let the program say "
-                "is_rewindable=True; write by `output=` instead; or accept it with "
+                "is_rewindable=True; let it write through a sink of this package (`sink=`); or accept it with "
                 f"--accept-duplicates {refused[0]}."
             )
         duplicated = tuple(dict.fromkeys((*choice.price.duplicated, *broken)))

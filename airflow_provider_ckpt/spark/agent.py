@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 from pyspark.sql import SparkSession
@@ -88,7 +87,6 @@ class CheckpointAgent:
         *,
         reads: Names = (),
         writes: Names = (),
-        output: str | Path | None = None,
         sink: Sink | None = None,
         is_rewindable: bool | None = None,
     ) -> StreamingQuery:
@@ -96,12 +94,12 @@ class CheckpointAgent:
 
         :param reads: the channels that it reads by `spark.readStream…(ckpt.channel(name))`.
         :param writes: the channel that it writes by Spark's file sink; its path is set here.
-        :param output: the folder that it writes by Spark's file sink for outside readers, who read `<output>/current`.
-        :param sink: publishes with every checkpoint, exactly once; see `airflow_provider_ckpt.spark.sinks`.
+        :param sink: what outside readers read: it commits with every checkpoint, exactly once; see
+            `airflow_provider_ckpt.spark.sinks`.
         :param is_rewindable: True when the sink is keyed by data, not by batch ids, so that rows which come again
-            under other batch ids do no harm. Outputs, channels, memory, console and noop are.
+            under other batch ids do no harm. Channels, memory, console and noop are.
         """
-        asked = ask(name, reads=reads, writes=writes, output=output, sink=sink, is_rewindable=is_rewindable)
+        asked = ask(name, reads=reads, writes=writes, sink=sink, is_rewindable=is_rewindable)
         writer = writer.queryName(name)
         if self._attachment is None:
             return self._start_plain(asked, writer)
@@ -182,8 +180,6 @@ class CheckpointAgent:
     def _start_plain(self, asked: Asked, writer: DataStreamWriter) -> StreamingQuery:
         if asked.channel is not None:
             writer = writer.option("path", self._folder.channel(asked.channel).as_uri())
-        if asked.output is not None:
-            writer = writer.option("path", asked.output.base.as_uri())
         if asked.sink is not None:
             name = Name(pipeline=self._folder.pipeline, sink=f"{asked.name}/sink")
             writer = writer.foreachBatch(
@@ -198,17 +194,14 @@ class CheckpointAgent:
         _refuse_unsaid(asked.query, {self._folder.channel_at(path) for path in plan.paths_of(writer)})
         described = plan.describe(writer)
         attachment.check_fits(asked, described)  # before anything is laid out, or seen by outside readers
-        output = None if asked.output is None else attachment.open_output(asked.name, asked.output)
         seat = None if asked.sink is None else attachment.open_sink(asked.name, asked.sink)
-        path = output if asked.channel is None else self._folder.channel(asked.channel)
-        if path is not None:
-            writer = writer.option("path", path.as_uri())
+        if asked.channel is not None:
+            writer = writer.option("path", self._folder.channel(asked.channel).as_uri())
         if seat is not None:
             writer = writer.foreachBatch(seat)
         writer = writer.option("checkpointLocation", self._folder.location(asked.name).as_uri())
         made_of: dict[str, Json] = {
             **described,
-            "output": None if output is None else str(output),
             "target": None if asked.sink is None else asked.sink.describe(),
         }
         with attachment.announced(asked.query, made_of):
@@ -217,7 +210,6 @@ class CheckpointAgent:
             attachment.add(
                 Started(
                     asked=asked.query,
-                    output=output,
                     properties={**made_of, "sink": judged.text, "is_rewindable": judged.is_rewindable},
                     start_again=writer.start,
                     seat=seat,
@@ -265,7 +257,7 @@ def _judge_sink(asked: Asked, query: StreamingQuery) -> _Sink:
         query.stop()
         raise Refused(
             f"Query {asked.name} writes files to a path of its own: after a rewind Spark would skip batch ids that it "
-            "has seen there, and lose rows. Start it with output=… instead of the option path."
+            "has seen there, and lose rows. Start it with sink=FilesSink(…) instead of the format and the path."
         )
     is_known = asked.is_ours or plan.is_harmless(kind)
     is_rewindable = is_known if asked.is_rewindable is None else asked.is_rewindable

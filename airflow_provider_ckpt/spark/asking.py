@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from airflow_provider_ckpt.protocol.cut import Query
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.paths import check_name
-from airflow_provider_ckpt.spark.folders import Output
 from airflow_provider_ckpt.spark.sinks.base import Sink
 
 Names = str | Iterable[str]
@@ -21,15 +19,14 @@ class Asked:
     """
 
     query: Query
-    output: Output | None = None
     sink: Sink | None = None
     is_rewindable: bool | None = None  # what the program says of a sink that is not ours
 
     def __post_init__(self) -> None:
-        if len(self.query.writes) + (self.output is not None) > 1:
-            raise Misused(f"Query {self.name} has one sink: it writes one channel, or one output.")
-        if self.sink is not None and (self.query.writes or self.output or self.is_rewindable is not None):
-            raise Misused(f"Query {self.name} has one sink: with sink=… it has no writes, output or is_rewindable.")
+        if len(self.query.writes) > 1:
+            raise Misused(f"Query {self.name} has one sink: it writes one channel.")
+        if self.sink is not None and (self.query.writes or self.is_rewindable is not None):
+            raise Misused(f"Query {self.name} has one sink: with sink=… it has no writes or is_rewindable.")
 
     @property
     def name(self) -> str:
@@ -43,7 +40,7 @@ class Asked:
     @property
     def is_ours(self) -> bool:
         """Whether its sink is one that goes back with a rewind."""
-        return self.sink is not None or self.output is not None or self.channel is not None
+        return self.sink is not None or self.channel is not None
 
     @property
     def is_exact(self) -> bool:
@@ -56,14 +53,12 @@ def ask(
     *,
     reads: Names = (),
     writes: Names = (),
-    output: str | Path | None = None,
     sink: Sink | None = None,
     is_rewindable: bool | None = None,
 ) -> Asked:
     """:raises Misused: when a name is none, or there is more than one sink."""
     query = Query(name=check_name("query", name), reads=_channels(reads), writes=_channels(writes))
-    folder = None if output is None else Output(base=Path(output))
-    return Asked(query=query, output=folder, sink=sink, is_rewindable=is_rewindable)
+    return Asked(query=query, sink=sink, is_rewindable=is_rewindable)
 
 
 def _channels(given: Names) -> frozenset[str]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -25,7 +24,6 @@ from airflow_provider_ckpt.protocol.errors import (
     LostRace,
     Misused,
     OutcomeUnknown,
-    Refused,
     TryAgain,
 )
 from airflow_provider_ckpt.protocol.metrics import of_driver
@@ -43,7 +41,7 @@ from airflow_provider_ckpt.spark.capturing import count_unread
 from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
 from airflow_provider_ckpt.spark.claiming import Claimed
 from airflow_provider_ckpt.spark.fitting import Fitting
-from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.jobs import run_as_tasks
 from airflow_provider_ckpt.spark.notes import write_description
@@ -132,18 +130,6 @@ class Attachment:
     def check_fits(self, asked: Asked, made_of: JsonObject) -> None:
         """:raises Refused: when the query does not go on with what the attempt starts from."""
         self._fitting.check(asked, made_of)
-
-    def open_output(self, query: str, output: Output) -> Path:
-        """This attempt's folder of an output, with everything that was published up to its start."""
-        attempt = self.folder.attempt
-        if output.of(attempt).exists():
-            raise Refused(
-                f"{output.of(attempt)} is there already: another query of this program writes there, or it was made "
-                "for another metastore. Spark would take its log for this attempt's own and skip batches: move it away."
-            )
-        self._claimed.origin.lay_out_output(self._claimed.context, query, output, attempt)
-        output.point_to(attempt)
-        return output.of(attempt)
 
     def open_sink(self, query: str, sink: Sink) -> Seat:
         """The seat of a sink, with its target where this attempt starts from."""

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from airflow_provider_ckpt.protocol.codec import Json, JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph, Query, upstream_cut
@@ -39,7 +38,6 @@ class Member:
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    output: Path | None  # this attempt's folder of an output by Spark's own file sink
     properties: JsonObject
     is_active: Callable[[], bool]
     progress: Callable[[], int | None] = lambda: None  # the newest batch that Spark itself says is committed
@@ -155,8 +153,6 @@ class Capturing:
         portions = location.needs(point.batch, planned=point.planned)
         parts = [self._part(member, f"queries/{member.name}", portion) for portion in portions]
         parts += [self._channel(member, channel, point) for channel in member.writes]
-        if member.output is not None:
-            parts.append(self._output(member, member.output, point))
         if member.pledge is not None:
             parts.append(_sink(member, member.pledge, point))
         consumed = self._note_what_was_read(member, location, portions)
@@ -173,17 +169,6 @@ class Capturing:
         return HeldPart(
             participant=f"{member.name}/{portion.name}", kind=portion.kind, files=files, positions=portion.positions
         )
-
-    def _output(self, member: Member, output: Path, point: _Point) -> HeldPart:
-        """The log of Spark's own file sink; the data stay where the sink has put them."""
-        log = SinkLog(output)
-        portion = Portion(
-            name="output",
-            kind=ParticipantKind.LOG,
-            pieces=log.upto(point.published),
-            positions={"batch": point.published},
-        )
-        return self._part(member, f"outputs/{member.name}", portion)
 
     def _channel(self, member: Member, channel: str, point: _Point) -> HeldPart:
         """The log of a channel, and the data in flight: published, and not yet planned by every reader's cut."""

@@ -5,7 +5,6 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from uuid import uuid4
 
 from airflow_provider_ckpt.coordinator.context import Context
@@ -20,16 +19,10 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState, Ref, Rung
 from airflow_provider_ckpt.protocol.timeline import current_timeline
 from airflow_provider_ckpt.spark.conf import AgentConf
-from airflow_provider_ckpt.spark.folders import AttemptFolder, Output
+from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Known
-from airflow_provider_ckpt.spark.laying_out import (
-    lay_out_checkpoint,
-    lay_out_output,
-    lay_out_tip,
-    stored_output,
-    tip_output,
-)
+from airflow_provider_ckpt.spark.laying_out import lay_out_checkpoint, lay_out_tip
 from airflow_provider_ckpt.spark.notes import (
     Descriptions,
     read_descriptions,
@@ -50,20 +43,11 @@ _TICK = 0.5  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an attempt starts: the queries it goes on with, as they were, and their outputs."""
+    """Where an attempt starts: the queries it goes on with, as they were."""
 
     graph: Graph = field(default_factory=lambda: Graph(()))
     described: Descriptions = field(default_factory=dict)
-    manifest: Manifest | None = None  # None: from nothing, or from a tip
     decided: Manifest | None = None  # the newest decided checkpoint that the attempt continues
-
-    def lay_out_output(self, context: Context, query: str, output: Output, attempt: int) -> None:
-        """Give this attempt's folder of an output what was published up to its start."""
-        was = self.described_of(query).get("output")
-        if isinstance(was, str):
-            old = Path(was)
-            log = tip_output(old) if self.manifest is None else stored_output(context, self.manifest, query)
-            lay_out_output(old, output.of(attempt), log)
 
     def floor_of(self, query: str) -> int:
         """The newest batch of a query that a decided checkpoint has; -1 before the first."""
@@ -231,7 +215,6 @@ def _from_checkpoint(context: Context, attempt: Attempt, folder: AttemptFolder) 
     origin = Origin(
         graph=manifest.graph,
         described={cut.query: cut.properties for cut in manifest.cuts},
-        manifest=manifest,
         decided=manifest,
     )
     return origin, known

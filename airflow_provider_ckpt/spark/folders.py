@@ -9,10 +9,8 @@
                                 laid_out.json         checksums of what it started from
                                 staged/<query>        what a sink has staged and no checkpoint has published
                                 scratch/<query>       where a batch is written before it is sent elsewhere
-    <output>/attempt-<attempt>, <output>/current      an output of Spark's file sink; `current` leads to the newest
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -108,27 +106,6 @@ class AttemptFolder:
             number = folder.name.removesuffix(".sealed")
             if number.isdecimal() and int(number) < self.attempt:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """A folder that outside readers know, in which every attempt writes into one of its own."""
-
-    base: Path
-
-    def __post_init__(self) -> None:
-        check_plain(self.base)
-
-    def of(self, attempt: int) -> Path:
-        return self.base / f"attempt-{attempt}"
-
-    def point_to(self, attempt: int) -> None:
-        """Make `current` lead to an attempt's folder, at once for all readers."""
-        self.of(attempt).mkdir(parents=True, exist_ok=True)
-        pointer = self.base / f".current-{attempt}"
-        pointer.unlink(missing_ok=True)
-        pointer.symlink_to(self.of(attempt).name)
-        os.replace(pointer, self.base / "current")  # noqa: PTH105 - Path.replace would follow no link either; this says so
 
 
 def check_plain(path: Path) -> None:

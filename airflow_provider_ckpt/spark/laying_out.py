@@ -4,14 +4,14 @@ A stored file becomes a second name of itself where the file system allows it, e
 has written absolute paths are written anew for the new place.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.protocol.codec import Fields
 from airflow_provider_ckpt.protocol.cut import Graph
-from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, Refused
+from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef
 from airflow_provider_ckpt.spark.folders import AttemptFolder
@@ -98,34 +98,6 @@ def find_tip_damage(graph: Graph, dead: AttemptFolder) -> str | None:
         return str(error)
 
 
-def lay_out_output(old: Path, new: Path, log: Iterable[tuple[str, bytes]]) -> None:
-    """Give a new attempt the output up to its start: the files that the log names, and the log itself.
-
-    :raises Refused: when a published file is gone: the output would be incomplete.
-    """
-    for name, data in log:
-        for line in data.decode().split("\n")[1:]:
-            _take_over(old, new, logs.below(old, logs.path_of(old / FOLDER / name, line)))
-        _write_new(new / FOLDER / name, relocate(data, [(old, new)]))
-    logs.settle(new / FOLDER)
-
-
-def tip_output(old: Path) -> Iterator[tuple[str, bytes]]:
-    """The whole log of a dead attempt's output, with the batch that was published and not committed."""
-    log = SinkLog(old)
-    for piece in log.upto(log.newest):
-        yield piece.source.name, piece.source.read_bytes()
-
-
-def stored_output(context: Context, manifest: Manifest, query: str) -> Iterator[tuple[str, bytes]]:
-    prefix = f"outputs/{query}/{FOLDER}/"
-    for file in manifest.laid_out:
-        if any(name.startswith(prefix) for name in file.names):
-            for name, data in _read(context, manifest, file):
-                if name.startswith(prefix):
-                    yield name.removeprefix(prefix), data
-
-
 # inside
 
 
@@ -187,20 +159,6 @@ def _place(name: str, piece: Piece, folder: AttemptFolder, moves: Sequence[Move]
     link_or_copy(piece.source, target)
     copy_checksums(piece.source, target)
     return None
-
-
-def _take_over(old: Path, new: Path, name: str) -> None:
-    target = new / name
-    if target.exists():  # a compacted log names what a later file of it names again
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        link_or_copy(old / name, target)
-    except FileNotFoundError as error:
-        raise Refused(
-            f"The output {old} can not be taken over: {name} is gone, and its log says that it was published. Bring "
-            "it back, or restore a checkpoint from before it."
-        ) from error
 
 
 def _laid_out_data(manifest: Manifest) -> frozenset[str]:

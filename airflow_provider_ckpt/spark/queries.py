@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -31,7 +30,6 @@ class Started:
     asked: Query
     properties: JsonObject
     start_again: Callable[[], StreamingQuery] | None
-    output: Path | None = None
     seat: Seat | None = None  # of a sink that publishes with checkpoints
     is_bounded: bool = False  # it ends by itself when it has read what was there when it started
     query: StreamingQuery | None = None
@@ -205,7 +203,6 @@ def _member(each: Started) -> Member:
         name=each.name,
         reads=tuple(sorted(each.asked.reads)),
         writes=tuple(sorted(each.asked.writes)),
-        output=each.output,
         properties=each.properties,
         is_active=lambda: each.is_active,
         progress=lambda: each.progress,

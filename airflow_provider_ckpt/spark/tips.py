@@ -33,7 +33,7 @@ def find_damage(dead: AttemptFolder) -> str | None:
         return str(error)
     if not graph.queries:
         return f"{dead.root} has no query"
-    # What was laid out from a checkpoint counts from the start of its query: an output may be ahead of it until then.
+    # What was laid out from a checkpoint counts from the start of its query: a sink may be ahead of it until then.
     laid_out = (location.name for location in dead.locations)
     if (missing := next((name for name in laid_out if name not in graph.names), None)) is not None:
         return f"it died before it had started {missing}"

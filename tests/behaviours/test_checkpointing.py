@@ -80,7 +80,6 @@ class Agent:
             name=QUERY,
             reads=(),
             writes=(),
-            output=None,
             properties={"root": str(self.folder.root)},
             is_active=lambda: True,
             progress=lambda: self.spark_says,

@@ -161,7 +161,7 @@ class Synthetic:
 
     def _take(self) -> Seconds:
         flush()
-        member = Member(name=QUERY, reads=(), writes=(), output=None, properties={}, is_active=lambda: True)
+        member = Member(name=QUERY, reads=(), writes=(), properties={}, is_active=lambda: True)
         self._stage.store.attempts.heartbeat(self._pipeline, ATTEMPT, "driver")  # no agent beats here
         ref = self._stage.trigger(self._pipeline)
         checkpoint = Checkpointing(self._site, ref, lambda: (self._graph, {QUERY: member})).run()

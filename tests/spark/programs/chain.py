@@ -15,6 +15,7 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.restore import RestoreOptions, restore
 from airflow_provider_ckpt.metastore import barriers, open_metastore
 from airflow_provider_ckpt.protocol.cut import Graph
+from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.spark import CheckpointAgent, capturing
 from airflow_provider_ckpt.spark.conf import read_conf
@@ -47,9 +48,9 @@ def drain(spark: SparkSession, source: str, out: str, ids: list[int]) -> None:
             _start_b(spark, ckpt, DRAIN).awaitTermination()
             _start_c(spark, ckpt, out, DRAIN).awaitTermination()
             ckpt.await_termination()
-        rows = spark.read.schema(SCHEMA).parquet(f"{out}/attempt-{ckpt.attempt}").select("k", "v").collect()
-        result = Path(out) / f"restored-{id_}.json"
-        result.write_text(json.dumps(sorted((row.k, row.v) for row in rows)))
+        cut = context.store.barriers.cuts(Ref("orders", id_))["c"].batch
+        rows = [*_written(out, attempt=1, upto=cut), *_written(out, attempt=ckpt.attempt)]
+        (Path(out) / f"restored-{id_}.json").write_text(json.dumps(sorted(rows)))
 
 
 def _start_a(spark: SparkSession, ckpt: CheckpointAgent, source: str, trigger: Trigger):  # type: ignore[no-untyped-def]
@@ -64,7 +65,21 @@ def _start_b(spark: SparkSession, ckpt: CheckpointAgent, trigger: Trigger):  # t
 
 def _start_c(spark: SparkSession, ckpt: CheckpointAgent, out: str, trigger: Trigger):  # type: ignore[no-untyped-def]
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _most(3, trigger)).parquet(ckpt.channel("bc"))
-    return ckpt.start("c", _parquet(rows, trigger), reads="bc", output=out)
+    folder = Path(out) / f"attempt-{ckpt.attempt}"
+    folder.mkdir(parents=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        partial = folder / f".{number}"
+        partial.write_text(json.dumps([(row.k, row.v) for row in batch.collect()]))
+        partial.rename(folder / str(number))
+
+    return ckpt.start("c", rows.writeStream.trigger(**trigger).foreachBatch(write), reads="bc", is_rewindable=True)
+
+
+def _written(out: str, attempt: int | None, upto: int | None = None) -> list[list[int]]:
+    """What an attempt's batches of `c` have given, up to the cut that another one went on from."""
+    files = [file for file in Path(out, f"attempt-{attempt}").glob("[0-9]*") if upto is None or int(file.name) <= upto]
+    return [row for file in files for row in json.loads(file.read_text())]
 
 
 def _most(files: int, trigger: Trigger) -> int:

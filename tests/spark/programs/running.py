@@ -1,4 +1,4 @@
-"""A running aggregation by foreachBatch and, if wanted, a deduplication into Spark's file sink; run by tests.
+"""A running aggregation by foreachBatch and, if wanted, a deduplication into a sink of files; run by tests.
 
 Both run until they are stopped. Every batch reads one file, so that batches are the same in every run.
 """
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from airflow_provider_ckpt.spark import CheckpointAgent
+from airflow_provider_ckpt.spark.sinks import FilesSink
 
 TRIGGER = "200 milliseconds"
 
@@ -28,8 +29,8 @@ def main(source: str, out: str, *others: str) -> None:
         ckpt.start("totals", writer.trigger(processingTime=TRIGGER), is_rewindable=True)
         if "unique" in others:
             unique = _read(spark, source).withWatermark("t", "1 hour").dropDuplicates(["k", "u"]).select("k", "u")
-            files = unique.writeStream.format("json").trigger(processingTime=TRIGGER)
-            ckpt.start("unique", files, output=Path(out) / "unique")
+            files = FilesSink(f"{out}/unique", format="json")
+            ckpt.start("unique", unique.writeStream.trigger(processingTime=TRIGGER), sink=files)
         ckpt.await_termination()
 
 

@@ -1,4 +1,4 @@
-"""Three queries: `clean` fills a channel, `copy` publishes what comes through it, `plain` writes an output.
+"""Three queries: `clean` fills a channel, `copy` commits what comes through it, `plain` reads as `clean` does.
 
 Options, as `name=value`: with `dies=<moment>:<query>` the driver is killed before it starts that query, at its launch
 when it was announced, or after its first batch; `more=first|last|channel` starts a query that the program did not have
@@ -38,23 +38,26 @@ class Program:
         rows = self.read("json", source)
         more = self.options.get("more")
         if more == "first":
-            self.start("more", parquet(rows), output=self.out / "more")
-        self.start("clean", parquet(rows), writes="rows")
+            self.start("more", bounded(rows), sink=self.files("more"))
+        self.start("clean", bounded(rows).format("parquet"), writes="rows")
         through = self.read("parquet", self.ckpt.channel("rows"))
         says = {} if self.options.get("unsaid") else {"reads": "rows"}
-        self.start("copy", through.writeStream.trigger(availableNow=True), sink=FilesSink(f"{self.out}/copy"), **says)
+        self.start("copy", bounded(through), sink=self.files("copy"), **says)
         knows = {"reads": "nowhere"} if self.options.get("unknown") else {}
-        self.start("plain", parquet(rows), output=self.out / "plain", **knows)
+        self.start("plain", bounded(rows), sink=self.files("plain"), **knows)
         if more == "last":
-            self.start("more", parquet(rows), output=self.out / "more")
+            self.start("more", bounded(rows), sink=self.files("more"))
         if more == "channel":
-            self.start("more", parquet(through), reads="rows", output=self.out / "more")
+            self.start("more", bounded(through), reads="rows", sink=self.files("more"))
         if more == "append":
-            self.start("more", rows.writeStream.trigger(availableNow=True).foreachBatch(look_at))
+            self.start("more", bounded(rows).foreachBatch(look_at))
         self.ckpt.await_termination()
 
     def read(self, kind: str, path: str) -> DataFrame:
         return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).format(kind).load(path)
+
+    def files(self, name: str) -> FilesSink:
+        return FilesSink(f"{self.out}/{name}")
 
     def start(self, name: str, writer: DataStreamWriter, **more: Any) -> None:
         while self.options.get("waits") == name and (self.out / "wait").exists():
@@ -70,8 +73,8 @@ class Program:
             self.ckpt.start(name, writer, **more)
 
 
-def parquet(rows: DataFrame) -> DataStreamWriter:
-    return rows.writeStream.format("parquet").trigger(availableNow=True)
+def bounded(rows: DataFrame) -> DataStreamWriter:
+    return rows.writeStream.trigger(availableNow=True)
 
 
 def look_at(batch: DataFrame, _: int) -> None:

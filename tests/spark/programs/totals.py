@@ -1,4 +1,4 @@
-"""A small pipeline: running totals through foreachBatch, and a plain copy through Spark's own file sink.
+"""A small pipeline: running totals through foreachBatch, and a plain copy through a sink of files.
 
 Options, as `name=value`: `trigger=now|fast|<seconds>`, `change=<what>` for a program that was changed since.
 No batch above `gate` ends before the file `go` is there.
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from airflow_provider_ckpt.spark import CheckpointAgent
+from airflow_provider_ckpt.spark.sinks import FilesSink
 
 SCHEMA = "k int, v int, u int, t timestamp"
 
@@ -37,7 +38,7 @@ def main(source: str, out: Path, options: dict[str, str]) -> None:
             name, _by_batch(totals, out, options), is_rewindable={"yes": True}.get(options.get("rewindable", "yes"))
         )
         if options.get("copy", "yes") == "yes":
-            ckpt.start("copy", _trigger(rows.writeStream.format("parquet"), options), output=out / "copy")
+            ckpt.start("copy", _trigger(rows.writeStream, options), sink=FilesSink(f"{out}/copy"))
         ckpt.await_termination()
 
 

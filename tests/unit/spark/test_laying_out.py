@@ -1,4 +1,4 @@
-"""Where a new attempt starts: from the tip of the dead one, with its channels and outputs."""
+"""Where a new attempt starts: from the tip of the dead one, with its channels."""
 
 from pathlib import Path
 
@@ -6,10 +6,9 @@ import pytest
 
 from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.cut import Graph, Query
-from airflow_provider_ckpt.protocol.errors import Corrupt, Refused
+from airflow_provider_ckpt.protocol.errors import Corrupt
 from airflow_provider_ckpt.spark.folders import AttemptFolder
-from airflow_provider_ckpt.spark.laying_out import find_tip_damage, lay_out_output, lay_out_tip, tip_output
-from airflow_provider_ckpt.spark.streaming import logs
+from airflow_provider_ckpt.spark.laying_out import find_tip_damage, lay_out_tip
 from airflow_provider_ckpt.spark.streaming.location import Location
 from airflow_provider_ckpt.spark.streaming.sink_log import FOLDER, SinkLog
 from tests.unit.spark.locations import LocationOnDisk, add_checksums, log_of, text_of
@@ -148,35 +147,22 @@ def test_a_query_that_never_had_a_location_has_no_tip(dead: AttemptFolder) -> No
     assert "is not there" in (find_tip_damage(graph, dead) or "")
 
 
-def test_an_output_is_taken_over_up_to_the_log_and_one_that_lost_a_file_is_refused(tmp_path: Path) -> None:
-    old, new, other = (tmp_path / name for name in ("attempt-1", "attempt-2", "attempt-3"))
-    for batch in range(3):
-        _publish(old, batch)
-    (old / "part-9").write_text("never published")
-    log = list(tip_output(old))[:2]  # as a checkpoint at batch 1 has kept it
-    lay_out_output(old, new, log)
-    assert sorted(file.name for file in new.glob("part-*")) == ["part-0", "part-1"]
-    assert logs.path_of(new, logs.log_lines(new / FOLDER / "1")[0]) == f"{new.as_uri()}/part-1"
-    (old / "part-0").unlink()
-    with pytest.raises(Refused, match="part-0 is gone, and its log says that it was published"):
-        lay_out_output(old, other, log)
+def test_a_folder_of_a_partition_is_written_in_the_log_as_a_uri(dead: AttemptFolder) -> None:
+    old, new = dead.channel("ab"), dead.of(2)
+    folder = old / "k=a b"
+    folder.mkdir()
+    (folder / "part-2").write_text("rows")
+    line = text_of({"path": f"{old.as_uri()}/k=a%20b/part-2", "size": 4, "action": "add"})
+    (old / FOLDER / "2").write_text(log_of([line]))
+    for file in (folder / "part-2", old / FOLDER / "2"):
+        add_checksums(file)
+    lay_out_tip(GRAPH, dead, new)
+    log = SinkLog(new.channel("ab"))
+    assert (new.channel("ab") / "k=a b" / "part-2").read_text() == "rows"
+    assert f"{new.channel('ab').as_uri()}/k=a%20b/part-2" in log.published(2)
 
 
-def test_a_folder_of_a_partition_is_written_in_the_log_as_a_uri(tmp_path: Path) -> None:
-    old, new = tmp_path / "attempt-1", tmp_path / "attempt-2"
-    (old / FOLDER).mkdir(parents=True)
-    (old / "k=a b").mkdir()
-    (old / "k=a b" / "part-0").write_text("rows")
-    line = text_of({"path": f"{old.as_uri()}/k=a%20b/part-0", "size": 4, "action": "add"})
-    (old / FOLDER / "0").write_text(log_of([line]))
-    lay_out_output(old, new, tip_output(old))
-    assert (new / "k=a b" / "part-0").read_text() == "rows"
-    assert SinkLog(new).data(next(iter(SinkLog(new).published(0)))).source.exists()
-
-
-@pytest.mark.parametrize("uri", ["file:///etc/passwd", "{old}/../secret", "s3://bucket/part-0"])
+@pytest.mark.parametrize("uri", ["file:///etc/passwd", "{channel}/../secret", "s3://bucket/part-0"])
 def test_a_log_that_names_what_lies_elsewhere_is_corrupt(tmp_path: Path, uri: str) -> None:
-    old = tmp_path / "attempt-1"
-    line = text_of({"path": uri.replace("{old}", old.as_uri()), "size": 4, "action": "add"})
     with pytest.raises(Corrupt):
-        lay_out_output(old, tmp_path / "attempt-2", [("0", log_of([line]).encode())])
+        SinkLog(tmp_path).data(uri.replace("{channel}", tmp_path.as_uri()))

@@ -18,7 +18,7 @@ from airflow_provider_ckpt.spark import holding
 from airflow_provider_ckpt.spark.agent import _refuse_distant_sqlite as refuse_distant_sqlite
 from airflow_provider_ckpt.spark.capturing import _read_by_all
 from airflow_provider_ckpt.spark.conf import METASTORE, read_conf
-from airflow_provider_ckpt.spark.folders import AttemptFolder, Output, check_plain
+from airflow_provider_ckpt.spark.folders import AttemptFolder, check_plain
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Holder, Known
 from airflow_provider_ckpt.spark.jobs import divide
@@ -104,13 +104,6 @@ def test_a_folder_whose_name_spark_would_write_otherwise_is_refused() -> None:
     for path in (Path("/data/a b"), Path("relative"), Path("/data/größe")):
         with pytest.raises(Misused, match="can not be used"):
             check_plain(path)
-
-
-def test_the_pointer_of_an_output_moves_at_once_to_the_newest_attempt(tmp_path: Path) -> None:
-    output = Output(base=tmp_path / "out")
-    for attempt in (1, 2):
-        output.point_to(attempt)
-        assert (tmp_path / "out" / "current").resolve() == tmp_path / "out" / f"attempt-{attempt}"
 
 
 def test_only_older_attempts_are_forgotten(tmp_path: Path) -> None:
