@@ -17,7 +17,7 @@ from airflow_provider_ckpt.protocol.recovery import Policy, Target
 from airflow_provider_ckpt.protocol.settings import change_settings
 from tests.harness import campaign
 from tests.receivers import a_listener, a_webhook
-from tests.spark.stage import NAME, Driver, Stage, feed
+from tests.spark.stage import NAME, Driver, Stage, feed, quick_to_die
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 FILES, ROWS = 8, 10
@@ -92,7 +92,7 @@ def test_a_crash_with_the_location_intact_goes_on_from_the_tip_and_processes_no_
 
 
 def test_a_driver_that_restores_by_itself_takes_the_tip_and_processes_no_batch_twice(stage: Stage, out: Path) -> None:
-    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    stage.store.pipelines.change(NAME, quick_to_die, actor="tester")
     driver = _run_until_gate(stage, 4)
     stage.checkpoint(driver)
     driver.kill()
@@ -104,7 +104,7 @@ def test_a_driver_that_restores_by_itself_takes_the_tip_and_processes_no_batch_t
 
 
 def test_a_damaged_location_sends_the_driver_down_the_ladder_by_itself(stage: Stage, out: Path) -> None:
-    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    stage.store.pipelines.change(NAME, quick_to_die, actor="tester")
     driver = _run_until_gate(stage, 4)
     checkpoint = stage.checkpoint(driver)
     driver.kill()
@@ -117,13 +117,6 @@ def test_a_damaged_location_sends_the_driver_down_the_ladder_by_itself(stage: St
     again = _finish(stage, out)
     assert f"it starts from: checkpoint {checkpoint.ref}" in again.said()
     assert "does not match its checksums" in again.said()
-
-
-def _quick_to_die(settings):  # type: ignore[no-untyped-def]
-    from dataclasses import replace  # noqa: PLC0415
-    from datetime import timedelta  # noqa: PLC0415
-
-    return replace(settings, attempt_ttl=timedelta(seconds=6))
 
 
 @pytest.mark.campaign
@@ -282,7 +275,7 @@ def test_a_query_that_fails_is_reported_with_its_reason_and_what_can_not_be_chec
 
 def test_a_checkpoint_waits_until_the_program_says_that_all_its_queries_are_started(stage: Stage, out: Path) -> None:
     """A checkpoint without the third query could not be continued by this program, and it would be refused for ever."""
-    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    stage.store.pipelines.change(NAME, quick_to_die, actor="tester")
     (out / "wait").touch()
     driver = _start_several(stage, out, "waits=plain")
     stage.running(driver)
@@ -341,7 +334,7 @@ def _finish_several(stage: Stage, out: Path, *options: str) -> Driver:
 def test_a_driver_that_dies_while_it_starts_loses_nothing_also_before_the_first_checkpoint(
     stage: Stage, out: Path, deaths: tuple[str, ...]
 ) -> None:
-    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    stage.store.pipelines.change(NAME, quick_to_die, actor="tester")
     for death in deaths:
         _die_once(stage, out, death)
     _finish_several(stage, out)
@@ -350,7 +343,7 @@ def test_a_driver_that_dies_while_it_starts_loses_nothing_also_before_the_first_
 
 
 def test_a_query_that_is_refused_leaves_nothing_in_the_way_of_the_mended_program(stage: Stage, out: Path) -> None:
-    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    stage.store.pipelines.change(NAME, quick_to_die, actor="tester")
     for option, text in (
         ("refused=copy", "is not supported with continuous trigger"),
         ("unsaid=yes", "Query copy reads the channel 'rows' and does not say so"),
@@ -377,7 +370,7 @@ def test_a_new_query_joins_a_pipeline_after_those_that_it_has(stage: Stage, out:
 
 
 def test_a_query_that_joined_after_the_checkpoint_does_not_send_its_rows_again_unasked(stage: Stage, out: Path) -> None:
-    stage.store.pipelines.change(NAME, _quick_to_die, actor="tester")
+    stage.store.pipelines.change(NAME, quick_to_die, actor="tester")
     _finish_several(stage, out)
     _die_once(stage, out, "batch:more", "more=append")
     stage.delete_work(2)

@@ -173,7 +173,7 @@ class Life:
 
     def staged(self) -> list[str]:
         """What no publication has taken yet."""
-        files = [str(each) for each in self.out.rglob(".ckpt/*/*/sink/staged/*/*/*.parquet")]
+        files = [str(each) for each in self.out.rglob(".ckpt/*/*/sink/staged/*/*/*.parquet.staged")]
         with psycopg.connect(self.database) as connection:
             tables = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'ckpt\\_staged\\_%'")
             files += [str(table[0]) for table in tables]

@@ -2,11 +2,13 @@
 
 ::
 
-    <root>/.ckpt/<pipeline>/<query>/sink/staged/<attempt>/<batch>-<run>/<file>     no reader looks there
-    <root>/<file>                                                                  published: a rename, all or nothing
+    <root>/.ckpt/<pipeline>/<query>/sink/staged/<attempt>/<batch>-<run>/<file>.staged     no reader takes it for data
+    <root>/<file>                                                                         committed by a rename
 
-Readers of folders (Spark, pyarrow, Hive, Delta's VACUUM) pass over names that begin with a dot. A file is published by
-a rename, so it is seen whole or not at all; a rename that was done already is recognised by the file's size.
+Readers of folders (Spark, pyarrow, Hive, Delta's VACUUM) pass over names that begin with a dot. Those that take
+patterns (DuckDB, pandas) do not: for them a staged file has a name that no pattern for data fits, and Spark writes it
+elsewhere first, in the attempt's folder. A file is committed by a rename, so it is seen whole or not at all; a rename
+that was done already is recognised by the file's size.
 """
 
 import os
@@ -25,6 +27,9 @@ from airflow_provider_ckpt.spark.sinks.writing import Format, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_STAGED = ".staged"  # at the end of a name
+_TASKS = 8  # that copy files, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +130,11 @@ class LocalLanding:
         for older in attempt.glob(f"{slot.batch}-*"):  # this batch runs again
             shutil.rmtree(older, ignore_errors=True)
         folder = f"{slot.attempt}/{slot.batch}-{slot.run}"
-        count, files = write(rows, self._staged(slot.name) / folder, form)
-        staged = tuple(StagedFile(name=file.name, size=file.size) for file in files)
-        return StagedBatch(folder=folder, rows=count, files=staged).to_staged()
+        count, files = write(rows, slot.scratch, form)
+        staged = self._staged(slot.name) / folder
+        _move_all(rows, [(slot.scratch / file.name, _staged_as(staged, file.name)) for file in files])
+        names = tuple(StagedFile(name=file.name, size=file.size) for file in files)
+        return StagedBatch(folder=folder, rows=count, files=names).to_staged()
 
     def publish(self, name: Name, batches: Sequence[StagedBatch]) -> None:
         staged = self._staged(name)
@@ -164,10 +171,34 @@ class LocalLanding:
     def _move(self, name: Name, folder: Path, file: StagedFile) -> None:
         target = self._root / file.name
         try:
-            os.rename(folder / file.name, target)  # noqa: PTH104 - ten thousand of them: without the objects
+            os.rename(_staged_as(folder, file.name), target)  # noqa: PTH104 - ten thousand of them
         except FileNotFoundError:
             if not target.is_file() or target.stat().st_size != file.size:
-                raise staged_is_gone(name, folder / file.name, target) from None
+                raise staged_is_gone(name, _staged_as(folder, file.name), target) from None
+
+
+def _staged_as(folder: Path, name: str) -> Path:
+    return folder / f"{name}{_STAGED}"
+
+
+def _move_all(rows: "DataFrame", moves: Sequence[tuple[Path, Path]]) -> None:
+    """Renames, which cost nothing; to another file system Spark tasks copy."""
+    for folder in {target.parent for _, target in moves}:
+        folder.mkdir(parents=True, exist_ok=True)
+    if all(source.parent.stat().st_dev == target.parent.stat().st_dev for source, target in moves[:1]):
+        for source, target in moves:
+            os.rename(source, target)  # noqa: PTH104 - as above
+    else:
+        tasks = rows.sparkSession.sparkContext.parallelize(moves, min(len(moves), _TASKS))
+        tasks.foreach(_move_elsewhere)
+
+
+def _move_elsewhere(move: tuple[Path, Path]) -> None:
+    """In a Spark task; one that runs twice finds that the first has done it."""
+    source, target = move
+    if source.exists():
+        shutil.copyfile(source, target)
+        source.unlink(missing_ok=True)
 
 
 def staged_is_gone(name: Name, staged: object, target: object) -> Corrupt:
