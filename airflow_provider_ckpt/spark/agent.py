@@ -166,7 +166,11 @@ class CheckpointAgent:
 
     @property
     def attempt(self) -> int | None:
-        """Which attempt this driver is; None as plain Spark."""
+        """Which attempt this driver is, 1, 2, …; None as plain Spark.
+
+        A fencing token: a target that remembers the largest one it has seen can refuse an old driver that wakes up in
+        the middle of a `foreachBatch`.
+        """
         return None if self._attachment is None else self._folder.attempt
 
     # inside

@@ -40,6 +40,7 @@ from airflow_provider_ckpt.spark.asking import Asked
 from airflow_provider_ckpt.spark.capturing import count_unread
 from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Site
 from airflow_provider_ckpt.spark.claiming import Claimed
+from airflow_provider_ckpt.spark.conf import margin_of
 from airflow_provider_ckpt.spark.fitting import Fitting
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.heart import Heart
@@ -95,6 +96,7 @@ class Attachment:
             claimed.driver,
             poll=claimed.conf.poll,
             ttl=settings.attempt_ttl.total_seconds(),
+            margin=margin_of(claimed.conf, settings.attempt_ttl.total_seconds()),
             on_beat=self._hear,
             on_silence=self._silence,
         )

@@ -18,7 +18,7 @@ from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState, Ref, Rung
 from airflow_provider_ckpt.protocol.timeline import current_timeline
-from airflow_provider_ckpt.spark.conf import AgentConf
+from airflow_provider_ckpt.spark.conf import AgentConf, margin_of
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Known
@@ -102,6 +102,7 @@ def claim_attempt(conf: AgentConf, pipeline: str, application_id: str) -> Claime
 
 def _claim(context: Context, conf: AgentConf, pipeline: str, application_id: str) -> Claimed:
     _refuse_if_stopped(context, pipeline)
+    margin_of(conf, context.store.pipelines.get(pipeline).settings.attempt_ttl.total_seconds())  # before it is claimed
     number = conf.attempt if conf.attempt is not None else _next_attempt(context, conf, pipeline)
     folder = AttemptFolder(work=conf.places.work, pipeline=pipeline, attempt=number)
     claim = uuid4().hex
@@ -130,7 +131,9 @@ def _claim(context: Context, conf: AgentConf, pipeline: str, application_id: str
 def _beating(context: Context, conf: AgentConf, driver: tuple[str, int, str]) -> Iterator[None]:
     """A large checkpoint takes long to download: without a beat a restore would take this driver for dead."""
     ttl = context.store.pipelines.get(driver[0]).settings.attempt_ttl.total_seconds()
-    heart = Heart(context.store, driver, poll=conf.poll, ttl=ttl, on_beat=lambda beat: None, on_silence=lambda: None)
+    heart = Heart(
+        context.store, driver, poll=conf.poll, ttl=ttl, margin=0, on_beat=lambda beat: None, on_silence=lambda: None
+    )
     heart.start()
     try:
         yield

@@ -17,6 +17,7 @@ WORK = "spark.ckpt.work"
 ATTEMPT = "spark.ckpt.attempt"
 POLL = "spark.ckpt.poll"
 TASKS = "spark.ckpt.tasks"
+MARGIN = "spark.ckpt.margin"
 WEBHOOK = "spark.ckpt.alert.webhook.secret"
 MAIL_SERVER = "spark.ckpt.alert.mail.server"
 MAIL_FROM = "spark.ckpt.alert.mail.from"
@@ -24,7 +25,9 @@ MAIL_TO = "spark.ckpt.alert.mail.to"
 STATSD = "spark.ckpt.statsd"
 ALERT_EVERY = "spark.ckpt.alert.every"
 _ALERTS = (WEBHOOK, MAIL_SERVER, MAIL_FROM, MAIL_TO, ALERT_EVERY)
-KNOWN = frozenset({PIPELINE, METASTORE, STORAGE, WORK, ATTEMPT, POLL, TASKS, STATSD, *_ALERTS})
+KNOWN = frozenset({PIPELINE, METASTORE, STORAGE, WORK, ATTEMPT, POLL, TASKS, MARGIN, STATSD, *_ALERTS})
+
+_MARGIN_SHARE = 0.2  # of the time to live
 
 Get = Callable[[str], str | None]
 
@@ -36,9 +39,25 @@ class AgentConf:
     attempt: int | None = None  # the one that was planned for this driver; None: whichever is next
     poll: float = 0.5  # seconds between two looks for a barrier
     tasks: int = 4  # Spark tasks that make a checkpoint durable, at most
+    margin: float | None = None  # seconds before its time to live is over that a cut-off driver pauses; None: a fifth
     tell: Tell | None = None  # how people are told of problems from here; None: by others only
     emit: Emit = nowhere  # where the driver's metrics go
     alert_every: float = 60.0  # seconds between two looks for problems
+
+
+def margin_of(conf: AgentConf, ttl: float) -> float:
+    """How long before its time to live is over a driver that does not reach the metastore pauses its queries.
+
+    :raises Misused: when nothing would be left of the time to live.
+    """
+    if conf.margin is None:
+        return ttl * _MARGIN_SHARE
+    if conf.margin >= ttl:
+        raise Misused(
+            f"{MARGIN} is {conf.margin:g} s and the pipeline's attempt_ttl is {ttl:g} s: a driver would pause at once. "
+            f"Raise attempt_ttl with `ckpt pipelines {conf.pipeline} --set attempt_ttl=…`, or take a smaller margin."
+        )
+    return conf.margin
 
 
 def read_conf(get: Get, given: frozenset[str] = frozenset()) -> AgentConf:
@@ -56,6 +75,7 @@ def read_conf(get: Get, given: frozenset[str] = frozenset()) -> AgentConf:
         attempt=None if attempt is None else int(_number(ATTEMPT, attempt, least=1)),
         poll=_number(POLL, get(POLL) or "0.5", least=0.05),
         tasks=int(_number(TASKS, get(TASKS) or "4", least=1)),
+        margin=None if (margin := get(MARGIN)) is None else _number(MARGIN, margin, least=0.05),
         tell=_read_tell(get),
         emit=nowhere if (statsd := get(STATSD)) is None else to_statsd(statsd),
         alert_every=_number(ALERT_EVERY, get(ALERT_EVERY) or "60", least=0.05),

@@ -9,9 +9,11 @@
 `<out>/totals.json`; `published` writes every order to the Delta table `<out>/published`, exactly once.
 """
 
+import fcntl
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +34,7 @@ def main(source: str, out: str) -> None:
 
         cleaned = spark.readStream.schema(SCHEMA).json(ckpt.channel("clean"))
         totals = cleaned.groupBy("shop").agg(sql.sum("amount").alias("amount"), sql.count("*").alias("orders"))
-        upsert = totals.writeStream.outputMode("complete").foreachBatch(_keep(Path(out) / "totals.json"))
+        upsert = totals.writeStream.outputMode("complete").foreachBatch(keep(Path(out) / "totals.json", ckpt.attempt))
         ckpt.start("totals", upsert.trigger(processingTime="1 second"), reads="clean", is_rewindable=True)
 
         published = cleaned.writeStream.trigger(processingTime="1 second")
@@ -40,13 +42,26 @@ def main(source: str, out: str) -> None:
         ckpt.await_termination()
 
 
-def _keep(file: Path):  # type: ignore[no-untyped-def]
-    """Replace the whole table: keyed by data, so rows that come again do no harm."""
+def keep(file: Path, attempt: int | None) -> Callable[[DataFrame, int], None]:
+    """Replace the whole table: keyed by data, so rows that come again do no harm.
+
+    The attempt's number is the fencing token. A driver that slept in the middle of this, and was replaced, would put
+    an old table over a newer one: so the number is kept beside the table, and an older one is refused.
+    """
 
     def write(batch: DataFrame, _: int) -> None:
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps({row.shop: [row.orders, row.amount] for row in batch.collect()}, sort_keys=True))
-        partial.replace(file)
+        table = json.dumps({row.shop: [row.orders, row.amount] for row in batch.collect()}, sort_keys=True)
+        with file.with_suffix(".attempt").open("a+") as token:
+            fcntl.flock(token, fcntl.LOCK_EX)  # held until the table is replaced
+            token.seek(0)
+            if (newest := int(token.read() or 0)) > (attempt or 0):
+                raise RuntimeError(f"attempt {newest} has written {file}: attempt {attempt} may not")
+            token.truncate(0)
+            token.write(str(attempt or 0))
+            token.flush()
+            partial = file.with_suffix(".partial")
+            partial.write_text(table)
+            partial.replace(file)
 
     return write
 

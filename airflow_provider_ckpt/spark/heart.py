@@ -13,7 +13,6 @@ from airflow_provider_ckpt.metastore import Beat, Metastore
 
 _log = logging.getLogger(__name__)
 _BEATS_PER_TTL = 6
-_SAFE_SHARE = 0.8  # of the time to live: then it stops by itself, before anybody else may start
 
 OnBeat = Callable[[Beat], None]
 
@@ -21,6 +20,7 @@ OnBeat = Callable[[Beat], None]
 class Heart:
     """A thread that looks every `poll` seconds.
 
+    :param margin: seconds before the time to live is over at which the silence is too long: before anybody else starts.
     :param on_beat: hears everything that the store says.
     :param on_silence: hears once that the store was not reached for too long; the next `on_beat` ends the silence.
     """
@@ -32,6 +32,7 @@ class Heart:
         *,
         poll: float,
         ttl: float,
+        margin: float,
         on_beat: OnBeat,
         on_silence: Callable[[], None],
     ) -> None:
@@ -39,6 +40,7 @@ class Heart:
         self._driver = driver
         self._poll = poll
         self._ttl = ttl
+        self._margin = margin
         self._on_beat = on_beat
         self._on_silence = on_silence
         self._stopped = threading.Event()
@@ -89,7 +91,7 @@ class Heart:
         """In a thread of its own: a call to a store that does not answer may take long to come back."""
         was_silent = False
         while not self._stopped.wait(self._poll):
-            is_silent = time.monotonic() - self._beaten > self._ttl * _SAFE_SHARE
+            is_silent = time.monotonic() - self._beaten > self._ttl - self._margin
             if is_silent and not was_silent:
                 self._on_silence()
             was_silent = is_silent

@@ -17,7 +17,7 @@ from airflow_provider_ckpt.protocol.records import DesiredState, FileRef, Ref
 from airflow_provider_ckpt.spark import holding
 from airflow_provider_ckpt.spark.agent import _refuse_distant_sqlite as refuse_distant_sqlite
 from airflow_provider_ckpt.spark.capturing import _read_by_all
-from airflow_provider_ckpt.spark.conf import METASTORE, read_conf
+from airflow_provider_ckpt.spark.conf import METASTORE, margin_of, read_conf
 from airflow_provider_ckpt.spark.folders import AttemptFolder, check_plain
 from airflow_provider_ckpt.spark.heart import Heart
 from airflow_provider_ckpt.spark.holding import Holder, Known
@@ -69,6 +69,15 @@ def test_a_wrong_setting_is_named(key: str, value: str, text: str) -> None:
     given = {key: value}
     with pytest.raises(Misused, match=text):
         read_conf(given.get, frozenset(given))
+
+
+def test_the_margin_is_a_fifth_of_the_time_to_live_unless_it_is_set_and_leaves_something_of_it() -> None:
+    nothing: dict[str, str] = {}
+    assert margin_of(read_conf(nothing.get), 60.0) == 12.0
+    conf = read_conf({"spark.ckpt.margin": "40", "spark.ckpt.pipeline": "orders"}.get)
+    assert margin_of(conf, 60.0) == 40.0
+    with pytest.raises(Misused, match=r"a driver would pause at once.*`ckpt pipelines orders --set attempt_ttl=…`"):
+        margin_of(conf, 40.0)
 
 
 def test_the_key_of_the_stores_url_is_one_that_spark_redacts() -> None:
@@ -322,6 +331,7 @@ def test_the_heart_looks_often_beats_seldom_and_says_once_when_it_was_silent_too
         ("orders", 1, "claim"),
         poll=0.01,
         ttl=0.6,
+        margin=0.12,
         on_beat=lambda beat: calls.append("beat"),
         on_silence=on_silence,
     )
