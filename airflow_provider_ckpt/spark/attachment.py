@@ -260,7 +260,7 @@ class Attachment:
     def _step(self) -> None:
         if self._is_fenced.is_set():
             self._stop_as_fenced()
-        elif (failure := next((each.failure for each in self._queries if each.failure), None)) is not None:
+        elif (failure := self._find_failure()) is not None:
             self._fail(failure)
         elif self._queries.has_paused and not self._is_silent.is_set():
             self._resume()
@@ -275,6 +275,9 @@ class Attachment:
         else:
             self._say_what_a_checkpoint_waits_for()
             self._note_progress()
+
+    def _find_failure(self) -> str | None:
+        return next((why for each in self._queries if (why := each.failure) is not None), None)
 
     def _is_publication_due(self) -> bool:
         return (self._taken or self._committing) is not None and self._backoff.is_over
@@ -316,8 +319,12 @@ class Attachment:
     def _drain_or_finish(self) -> None:
         """A bounded query that has not read all of its channels planned before they were filled: it runs again.
 
-        The most upstream one first. One that leaves as much unread as before has its reasons, and is left alone.
+        The most upstream one first. One that leaves as much unread as before has its reasons, and is left alone. One
+        may have failed since it was looked at: now that all have ended, what they say is their last word.
         """
+        if (failure := self._find_failure()) is not None:
+            self._fail(failure)
+            return
         for name in reversed(self._queries.graph.capture_order()):
             query = self._queries.get(name)
             unread = count_unread(self.folder, query.asked) if query.is_bounded else 0
@@ -421,6 +428,9 @@ class Attachment:
         Without it, or with a sink that has not committed, the attempt has not ended well, and says so.
         """
         self._queries.stop()
+        if (failure := self._find_failure()) is not None:
+            self._fail(failure)
+            return
         if self._barrier is not None and self._is_ready():
             self._answer(self._barrier)
         self._finish_commit()
