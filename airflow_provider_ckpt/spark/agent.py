@@ -196,8 +196,10 @@ class CheckpointAgent:
     def _start_attached(self, attachment: Attachment, asked: Asked, writer: DataStreamWriter) -> StreamingQuery:
         plan.refuse_deleted_input(asked.name, writer)
         _refuse_unsaid(asked.query, {self._folder.channel_at(path) for path in plan.paths_of(writer)})
-        described = plan.describe(writer)
+        described, ignored = plan.follow_pinned(asked.name, plan.describe(writer), attachment.pinned(asked.name))
         attachment.check_fits(asked, described)  # before anything is laid out, or seen by outside readers
+        for text in ignored:
+            _log.warning("%s", text)
         seat = None if asked.sink is None else attachment.open_sink(asked.name, asked.sink)
         if asked.channel is not None:
             writer = writer.option("path", self._folder.channel(asked.channel).as_uri())

@@ -7,7 +7,7 @@ one thing after the other: a checkpoint, a pause, the end.
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from uuid import uuid4
@@ -128,6 +128,12 @@ class Attachment:
         self._manager.start()
 
     # the queries
+
+    def pinned(self, query: str) -> Mapping[str, str]:
+        """The settings that Spark has pinned for a query which goes on: it does not take others."""
+        location = Location(self.folder.location(query))
+        newest = location.planned
+        return {} if newest is None else location.offsets(newest).conf
 
     def check_fits(self, asked: Asked, made_of: JsonObject) -> None:
         """:raises Refused: when the query does not go on with what the attempt starts from."""
@@ -327,7 +333,7 @@ class Attachment:
             return
         for name in reversed(self._queries.graph.capture_order()):
             query = self._queries.get(name)
-            unread = count_unread(self.folder, query.asked) if query.is_bounded else 0
+            unread = count_unread(self.folder, query.asked, query.properties) if query.is_bounded else 0
             if unread and unread != self._unread.get(name):
                 self._unread[name] = unread
                 query.run_again()

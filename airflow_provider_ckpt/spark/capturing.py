@@ -16,7 +16,7 @@ from airflow_provider_ckpt.protocol.errors import CkptError
 from airflow_provider_ckpt.protocol.records import Consumed, Cut, Participant, ParticipantKind
 from airflow_provider_ckpt.spark.folders import AttemptFolder
 from airflow_provider_ckpt.spark.holding import Held, Holder
-from airflow_provider_ckpt.spark.streaming.location import Location, Portion, log_offset
+from airflow_provider_ckpt.spark.streaming.location import Location, Portion, log_offset, source_names
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
 from airflow_provider_ckpt.spark.streaming.sink_log import SinkLog
 
@@ -150,7 +150,7 @@ class Capturing:
 
     def _hold(self, member: Member, point: _Point, began: float) -> Captured:
         location = Location(self._folder.location(member.name))
-        portions = location.needs(point.batch, planned=point.planned)
+        portions = location.needs(point.batch, planned=point.planned, names=source_names(member.properties))
         parts = [self._part(member, f"queries/{member.name}", portion) for portion in portions]
         parts += [self._channel(member, channel, point) for channel in member.writes]
         if member.pledge is not None:
@@ -208,11 +208,11 @@ class Capturing:
         return tuple(consumed)
 
 
-def count_unread(folder: AttemptFolder, query: Query) -> int:
+def count_unread(folder: AttemptFolder, query: Query, properties: JsonObject) -> int:
     """How many files of its channels a query that has ended has not read."""
     location = Location(folder.location(query.name))
     batch, planned = location.tip
-    by_source = _planned_paths(location, location.needs(batch, planned=planned))
+    by_source = _planned_paths(location, location.needs(batch, planned=planned, names=source_names(properties)))
     found = 0
     for channel in query.reads:
         log = SinkLog(folder.channel(channel))

@@ -15,13 +15,13 @@ from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef
 from airflow_provider_ckpt.spark.folders import AttemptFolder
-from airflow_provider_ckpt.spark.notes import read_laid_out, write_laid_out
+from airflow_provider_ckpt.spark.notes import read_descriptions, read_laid_out, write_laid_out
 from airflow_provider_ckpt.spark.packing import unpack
 from airflow_provider_ckpt.spark.relocating import Move, has_paths, relocate
 from airflow_provider_ckpt.spark.streaming import logs
 from airflow_provider_ckpt.spark.streaming.hadoop_crc import copy_checksums, find_damage, has_checksums
 from airflow_provider_ckpt.spark.streaming.identity import Identity, identify
-from airflow_provider_ckpt.spark.streaming.location import Location, Piece
+from airflow_provider_ckpt.spark.streaming.location import Location, Piece, source_names
 from airflow_provider_ckpt.spark.streaming.sink_log import FOLDER, SinkLog
 from airflow_provider_ckpt.storage.base import Digest, digest_bytes, digest_stream
 from airflow_provider_ckpt.storage.local_files import link_or_copy
@@ -110,10 +110,12 @@ class _LaidOut:
 
 def _tip_pieces(graph: Graph, dead: AttemptFolder) -> Iterator[tuple[str, Piece]]:
     """What a tip is made of, by its name below the attempt's folder; no log reaches beyond the planned batch."""
+    _, described = read_descriptions(dead)
     for query in graph.queries:
         location = Location(dead.location(query.name))
         batch, planned = location.tip
-        for portion in location.needs(batch, planned=planned):
+        names = source_names(described.get(query.name, {}))
+        for portion in location.needs(batch, planned=planned, names=names):
             for piece in portion.pieces:
                 yield f"queries/{query.name}/{piece.name}", piece
         for channel in query.writes:

@@ -5,17 +5,21 @@ late and others never.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from airflow_provider_ckpt.protocol.codec import Json, JsonObject
 from airflow_provider_ckpt.protocol.errors import Refused
+from airflow_provider_ckpt.spark.streaming.location import source_names
 
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"})
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_BY_NAME = 2  # the version of the offset log that keeps offsets by name
+_OFFSET_LOG = "spark.sql.streaming.offsetLog.formatVersion"
 _HARMLESS = frozenset({"MemorySink", "ConsoleTable", "NoopTable"})
 
 
@@ -25,10 +29,13 @@ def describe(writer: DataStreamWriter) -> dict[str, Json]:
     nodes = [node for node in _walk(plan) if node.isStreaming()]
     conf = writer._spark.conf  # noqa: SLF001
     operators = [_operator(node) for node in nodes if _is_stateful(node)]
+    leaves = [node for node in nodes if node.children().isEmpty()]
     return {
-        "sources": [_source(node) for node in nodes if node.children().isEmpty()],
+        "sources": [_source(node) for node in leaves],
+        "source_names": _names_of(leaves),
+        "offset_log": int(conf.get(_OFFSET_LOG, "1") or 1),
         "operators": operators,
-        "provider": (conf.get(_PROVIDER, "") or "").rpartition(".")[2] if operators else None,
+        "provider": (conf.get(_PROVIDER) or "").rpartition(".")[2] if operators else None,
         "partitions": int(conf.get(_PARTITIONS, "200") or 200) if operators else None,
     }
 
@@ -75,42 +82,80 @@ def is_harmless(sink: str) -> bool:
     return sink in _HARMLESS
 
 
+def follow_pinned(
+    name: str, described: Mapping[str, Json], conf: Mapping[str, str]
+) -> tuple[dict[str, Json], list[str]]:
+    """What a query will be made of where Spark has pinned settings for it, and what of the program's it ignores."""
+    if described["operators"] == []:
+        return dict(described), []
+    pinned: dict[str, Json] = {}
+    if _PROVIDER in conf:
+        pinned["provider"] = conf[_PROVIDER].rpartition(".")[2]
+    if _PARTITIONS in conf:
+        pinned["partitions"] = int(conf[_PARTITIONS])
+    ignored = [
+        f"Query {name} goes on with {_NOUNS[key]} {_text(value)}, which Spark has pinned with its first batch. The "
+        f"program has {_text(described[key])}, which changes nothing."
+        for key, value in pinned.items()
+        if described[key] != value
+    ]
+    return {**described, **pinned}, ignored
+
+
 def find_difference(name: str, was: JsonObject, now: Mapping[str, Json]) -> str | None:
-    """The first thing that has changed and that the kept state does not fit, with both sides; None when it fits."""
-    for key, noun, remedy in _COMPARED:
-        if was.get(key) is not None and was[key] != now.get(key):
+    """The first thing that has changed and that Spark could not go on with, with both sides; None when it fits."""
+    for key, remedy in _COMPARED:
+        before, after = _sources_of(was, now) if key == "sources" else (was.get(key), now.get(key))
+        if before not in (None, "") and before != after:
             return (
-                f"Query {name} has changed: the checkpoint has {noun} {_text(was[key])}, the program has "
-                f"{_text(now.get(key))}. {remedy}"
+                f"Query {name} has changed: the checkpoint has {_NOUNS[key]} {_text(before)}, the program has "
+                f"{_text(after)}. {remedy}"
             )
     return None
 
 
+_NOUNS = {
+    "sources": "the sources",
+    "operators": "the stateful operators",
+    "provider": "the state store",
+    "partitions": "the state partitions",
+}
 _COMPARED = (
-    (
-        "sources",
-        "the sources",
-        "Offsets belong to the sources in this order: put them back.",
-    ),
-    (
-        "operators",
-        "the stateful operators",
-        "Their state can not be read by others: put them back.",
-    ),
-    ("provider", "the state store", f"Set {_PROVIDER} as it was: Spark would go on with the old one, and not say so."),
-    (
-        "partitions",
-        "the state partitions",
-        f"Set {_PARTITIONS} as it was: Spark would go on with the old number, and not say so.",
-    ),
+    ("sources", "Offsets belong to the sources in this order: put them back."),
+    ("operators", "Their state can not be read by others: put them back."),
+    ("provider", f"Set {_PROVIDER} as it was."),
+    ("partitions", f"Set {_PARTITIONS} as it was: this version of Spark's log does not keep it."),
 )
+
+
+def _sources_of(was: Mapping[str, Json], now: Mapping[str, Json]) -> tuple[Json, Json]:
+    """What has to be the same. Where offsets are kept by name, sources may come, go and change places."""
+    before, after = source_names(was), source_names(now)
+    if not before or not after:
+        return was.get("sources"), now.get("sources")
+    kinds_before, kinds_after = _kinds(was), _kinds(now)
+    if was.get("offset_log") != _BY_NAME:
+        return [[name, kinds_before[name]] for name in before], [[name, kinds_after[name]] for name in after]
+    both = [name for name in before if name in after]
+    return {name: kinds_before[name] for name in both}, {name: kinds_after[name] for name in both}
+
+
+def _kinds(described: Mapping[str, Json]) -> dict[str, Json]:
+    names, kinds = described.get("source_names"), described.get("sources")
+    return dict(zip(map(str, names), kinds, strict=True)) if isinstance(names, list) and isinstance(kinds, list) else {}
 
 
 def _walk(node: Any) -> Iterator[Any]:
     yield node
-    children = node.children().iterator()
-    while children.hasNext():
-        yield from _walk(children.next())
+    for child in _each(node.children()):
+        yield from _walk(child)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """Of Scala's."""
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def _is_stateful(node: Any) -> bool:
@@ -121,8 +166,17 @@ def _is_stateful(node: Any) -> bool:
 
 
 def _operator(node: Any) -> Json:
-    fields = json.loads(node.schema().json())["fields"]
-    return {"kind": node.getClass().getSimpleName(), "types": [_type(field["type"]) for field in fields]}
+    kind = node.getClass().getSimpleName()
+    return {"kind": kind, "types": _state_types(kind, node)}
+
+
+def _state_types(kind: str, node: Any) -> list[Json]:
+    """The types that its state depends on; of states with a schema of their own Spark judges by itself."""
+    if "WithState" in kind:
+        return []
+    if kind.startswith("Deduplicate"):
+        return [_type(json.loads(key.dataType().json())) for key in _each(node.keys())]
+    return [_type(field["type"]) for field in json.loads(node.schema().json())["fields"]]
 
 
 def _type(document: Any) -> str:
@@ -135,15 +189,25 @@ def _source(node: Any) -> str:
     return str(node.sourceName() if hasattr(node, "sourceName") else node.toString()).partition("[")[0]
 
 
+def _names_of(sources: Sequence[Any]) -> Json:
+    """The names that the program has given to all of its sources; None where it has not."""
+    names = [_name_of(node) for node in sources]
+    return None if None in names else [str(name) for name in names]
+
+
+def _name_of(node: Any) -> str | None:
+    try:
+        name = node.sourceIdentifyingName()
+        return str(name.name()) if name.getClass().getSimpleName() == "UserProvided" else None
+    except Py4JError:  # before Spark 4.2 there are no names
+        return None
+
+
 def _options(node: Any) -> dict[str, str]:
     if node.getClass().getSimpleName() != "StreamingRelation":
         return {}
-    pairs = node.dataSource().options().iterator()
-    found = {}
-    while pairs.hasNext():
-        pair = pairs.next()
-        found[str(pair._1())] = str(pair._2())  # noqa: SLF001 - that is how Scala's pairs are read
-    return found
+    pairs = _each(node.dataSource().options())
+    return {str(pair._1()): str(pair._2()) for pair in pairs}  # noqa: SLF001 - that is how Scala's pairs are read
 
 
 def _text(value: Json) -> str:

@@ -68,13 +68,14 @@ class Location:
     def offsets(self, batch: int) -> Offsets:
         return logs.read_offsets(self.root / "offsets" / str(batch))
 
-    def needs(self, batch: int | None, *, planned: int | None = None) -> tuple[Portion, ...]:
+    def needs(self, batch: int | None, *, planned: int | None = None, names: Sequence[str] = ()) -> tuple[Portion, ...]:
         """Everything that a start after `batch` needs; None: nothing is committed, only first positions are kept.
 
         :param planned: a batch after it that must be the same again.
+        :param names: of its sources in the order of the plan, where the program has given them names.
         :raises Vanished: when Spark's maintenance has taken a file away: ask for a newer batch.
         """
-        return _Needs(self.root, batch, planned).portions()
+        return _Needs(self.root, batch, planned, tuple(names)).portions()
 
     def seen(self, source: str, upto: int) -> frozenset[str]:
         """The paths that a file source had planned up to an entry of its log."""
@@ -84,11 +85,12 @@ class Location:
 
 
 class _Needs:
-    def __init__(self, root: Path, batch: int | None, planned: int | None) -> None:
+    def __init__(self, root: Path, batch: int | None, planned: int | None, names: tuple[str, ...]) -> None:
         self._root = root
         self._above = len(f"{root}/")  # characters of a path that are not its name; `relative_to` takes its time
         self._batch = batch
         self._planned = planned
+        self._names = names
         self._ids: dict[int, StateIds | None] = {}
 
     def portions(self) -> tuple[Portion, ...]:
@@ -121,11 +123,25 @@ class _Needs:
 
     def _sources(self) -> Iterator[Portion]:
         folders = {name for name in logs.names_in(self._root / "sources") if not name.startswith(".")}
-        for name in sorted(folders | set(self._last.sources if self._last else ())):
-            offset = self._last.sources.get(name) if self._last else None
+        offsets = self._offsets(folders)
+        for name in sorted(folders | offsets.keys()):
+            offset = offsets.get(name)
             pieces = tuple(self._source_log(self._root / "sources" / name, offset))
             position = {"offset": offset} if self._last else {}
             yield Portion(name=f"source/{name}", kind=ParticipantKind.SOURCE, pieces=pieces, positions=position)
+
+    def _offsets(self, folders: Collection[str]) -> Mapping[str, Json]:
+        """By the name of the source's folder."""
+        if self._last is None or self._last.has_names:
+            return {} if self._last is None else self._last.sources
+        if self._names:
+            return {self._names[int(position)]: offset for position, offset in self._last.sources.items()}
+        if named := sorted(name for name in folders if not name.isdecimal()):
+            raise Corrupt(
+                f"{self._root} has a source with the name {named[0]}, and keeps offsets by position: nobody here knows "
+                "which one is meant. Start the query by ckpt.start(…), which knows the order of its sources."
+            )
+        return self._last.sources
 
     def _source_log(self, folder: Path, offset: Json) -> Iterator[Piece]:
         """A file source's log ends at the offset; other sources keep where they began."""
@@ -206,6 +222,15 @@ def _read_state_ids(file: Path) -> StateIds | None:
         return logs.read_state_ids(file)
     except Vanished:
         return None
+
+
+def source_names(described: Mapping[str, Json]) -> tuple[str, ...]:
+    """The names of a query's sources, in order; nothing where the program has given none.
+
+    A source that the plan reads at two places is one source, and has one name.
+    """
+    names = described.get("source_names")
+    return tuple(dict.fromkeys(map(str, names))) if isinstance(names, list) else ()
 
 
 def log_offset(offset: Json) -> int | None:

@@ -31,7 +31,8 @@ class Offsets:
     """One planned batch: where each source stands after it, and the settings that Spark has pinned for the query."""
 
     conf: Mapping[str, str]
-    sources: Mapping[str, Json]  # by the name of the source's folder
+    sources: Mapping[str, Json]  # by the source's name, or by its position
+    has_names: bool  # by name: since version 2 of the log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +70,13 @@ def read_offsets(file: Path) -> Offsets:
     return Offsets(
         conf={name: str(value) for name, value in fields.object("conf").items()},
         sources={str(name): None if line == "-" else _json(file, line) for name, line in sources.items()},
+        has_names=version == "v2",
     )
 
 
 def read_state_ids(file: Path) -> Mapping[str, Sequence[Sequence[str]]]:
     """The unique ids of the state that a committed batch left, by operator, partition and store; {} before format 2."""
-    _, lines = read_versioned(file, known=("v1", "v2"))
+    _, lines = read_versioned(file, known=("v1", "v2", "v3"))
     document = _json(file, lines[0]) if lines else {}
     if not isinstance(document, dict):
         raise Corrupt(f"{file} is no commit of a batch.")

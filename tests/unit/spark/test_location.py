@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_ckpt.protocol.codec import Json
 from airflow_provider_ckpt.protocol.errors import Corrupt, UnknownVersion
 from airflow_provider_ckpt.protocol.records import ParticipantKind
 from airflow_provider_ckpt.spark.streaming import logs
@@ -109,6 +110,22 @@ def test_sources_of_the_second_version_go_by_their_names(location: LocationOnDis
     assert location.portions(0)["source/clicks"].positions == {"offset": None}
 
 
+def test_sources_with_names_whose_offsets_are_kept_by_position_go_by_the_order_of_the_plan(
+    location: LocationOnDisk,
+) -> None:
+    """Their logs have the names: without the order nobody could tell which offset belongs to which log."""
+    location.plan(0, {"logOffset": 1}, {"logOffset": 0})
+    location.commit(0)
+    for entry in range(3):
+        location.see(entry, [f"{entry}.json"], source="orders")
+        location.see(entry, [f"{entry}.json"], source="clicks")
+    portions = Location(location.root).needs(0, names=("orders", "clicks"))
+    kept = sorted(piece.name for portion in portions for piece in portion.pieces if piece.name.startswith("sources/"))
+    assert kept == ["sources/clicks/0", "sources/orders/0", "sources/orders/1"]
+    with pytest.raises(Corrupt, match=r"a source with the name clicks, .* Start the query by ckpt\.start"):
+        Location(location.root).needs(0)
+
+
 def test_log_and_sources_answer_for_themselves(location: LocationOnDisk) -> None:
     location.run(1)
     parts = location.portions(1)
@@ -128,7 +145,7 @@ def test_log_and_sources_answer_for_themselves(location: LocationOnDisk) -> None
     [
         ("offsets/1", "v3", "v1, v2"),
         ("offsets/1", "v10", "v1, v2"),
-        ("commits/1", "v3", "v1, v2"),
+        ("commits/1", "v4", "v1, v2, v3"),
     ],
 )
 def test_an_unknown_version_of_a_log_is_refused_by_name(
@@ -208,6 +225,12 @@ def test_a_commit_without_state_ids_names_none(location: LocationOnDisk) -> None
     location.commit(1, ids={"0": [["a", "b"]]})
     assert logs.read_state_ids(location.root / "commits/0") == {}
     assert logs.read_state_ids(location.root / "commits/1") == {"0": [["a", "b"]]}
+
+
+def test_a_commit_that_also_says_which_sink_it_was_names_its_state(location: LocationOnDisk) -> None:
+    document: Json = {"stateUniqueIds": {"0": [["a"]]}, "sinkMetadataMap": {"s": {"sinkName": "s", "isActive": True}}}
+    location.write("commits/0", f"v3\n{text_of(document)}")
+    assert logs.read_state_ids(location.root / "commits/0") == {"0": [["a"]]}
 
 
 # file sources

@@ -24,7 +24,7 @@ from airflow_provider_ckpt.spark.holding import Holder, Known
 from airflow_provider_ckpt.spark.jobs import divide
 from airflow_provider_ckpt.spark.packing import NewFile
 from airflow_provider_ckpt.spark.persisting import Order, Share, patiently
-from airflow_provider_ckpt.spark.plan import find_difference
+from airflow_provider_ckpt.spark.plan import find_difference, follow_pinned
 from airflow_provider_ckpt.spark.relocating import has_paths, relocate
 from airflow_provider_ckpt.spark.streaming.hadoop_crc import find_damage, has_checksums
 from airflow_provider_ckpt.spark.streaming.identity import identify
@@ -150,19 +150,60 @@ def test_only_whole_folder_names_are_replaced() -> None:
 # a changed query
 
 
+WAS: dict[str, Json] = {
+    "sources": ["json", "kafka"],
+    "source_names": None,
+    "offset_log": 1,
+    "operators": ["Aggregate"],
+    "provider": "RocksDBStateStoreProvider",
+    "partitions": 4,
+}
+NAMED: dict[str, Json] = {**WAS, "source_names": ["orders", "returns"], "offset_log": 2}
+
+
 def test_another_state_store_is_named_with_both_sides_and_a_stateless_query_may_have_any() -> None:
-    was: dict[str, Json] = {
-        "sources": ["json"],
-        "operators": ["Aggregate"],
-        "provider": "RocksDBStateStoreProvider",
-        "partitions": 4,
-    }
-    now: dict[str, Json] = {**was, "provider": "HDFSBackedStateStoreProvider"}
-    said = find_difference("totals", was, now) or ""
+    now: dict[str, Json] = {**WAS, "provider": "HDFSBackedStateStoreProvider"}
+    said = find_difference("totals", WAS, now) or ""
     assert "RocksDBStateStoreProvider" in said
     assert "HDFSBackedStateStoreProvider" in said
-    assert find_difference("totals", was, was) is None
-    assert find_difference("copy", {**was, "provider": None, "partitions": None}, now) is None
+    assert find_difference("totals", WAS, WAS) is None
+    assert find_difference("copy", {**WAS, "provider": None, "partitions": None}, now) is None
+
+
+def test_what_spark_has_pinned_is_what_a_query_goes_on_with_and_is_said() -> None:
+    pinned = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.RocksDBStateStoreProvider",
+    }
+    described, ignored = follow_pinned("totals", WAS, pinned)
+    assert described == {**WAS, "partitions": 2}
+    assert len(ignored) == 1
+    assert "goes on with the state partitions 2, which Spark has pinned" in ignored[0]
+    assert follow_pinned("totals", WAS, {}) == (WAS, [])
+    stateless: dict[str, Json] = {**WAS, "operators": [], "partitions": None}
+    assert follow_pinned("copy", stateless, pinned) == (stateless, [])
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds", "expected"),
+    [
+        (["returns", "orders"], ["kafka", "json"], None),  # reordered
+        (["orders"], ["json"], None),  # removed
+        (["more", "orders", "returns"], ["rate", "json", "kafka"], None),  # added
+        (["orders", "returns"], ["json", "json"], '{"orders": "json", "returns": "kafka"}'),
+    ],
+)
+def test_sources_with_names_may_come_go_and_change_places_but_not_become_others(
+    names: list[Json], kinds: list[Json], expected: str | None
+) -> None:
+    said = find_difference("totals", NAMED, {**NAMED, "source_names": names, "sources": kinds})
+    assert said is None if expected is None else expected in (said or "")
+
+
+def test_where_offsets_are_kept_by_position_sources_with_names_may_not_change_places() -> None:
+    was: dict[str, Json] = {**NAMED, "offset_log": 1, "sources": ["json", "json"]}
+    said = find_difference("totals", was, {**was, "source_names": ["returns", "orders"]}) or ""
+    assert '[["orders", "json"], ["returns", "json"]]' in said
 
 
 def test_a_sqlite_file_is_refused_where_executors_may_be_on_other_hosts(tmp_path: Path) -> None:
