@@ -99,7 +99,7 @@ def _check_discards(context: Context, pipeline: str, discard: Collection[int]) -
 
 
 def _refuse_needed(holdings: Holdings, discard: Collection[int]) -> None:
-    """Nobody can wish away what an attempt starts from, or the last good checkpoint of the timeline."""
+    """Nobody can wish away what an attempt starts from, what the sinks stand at, or the last good checkpoint."""
     name = holdings.pipeline.name
     for id_ in sorted(set(discard) & holdings.protected):
         raise Refused(f"Checkpoint {name}/{id_} stays: the current attempt starts from it. Let it complete one first.")
@@ -107,8 +107,16 @@ def _refuse_needed(holdings: Holdings, discard: Collection[int]) -> None:
     if good and good <= holdings.discarding:
         raise Refused(
             f"Checkpoint {name}/{max(good)} stays: it is the last good one of the timeline, and a failure would lose "
-            "everything. Take another one first."
+            f"everything. Take another one first with `ckpt trigger {name}`, then say "
+            f"`ckpt cleanup {name} --discard {max(good)}`."
         )
+    for sink, newest in sorted(holdings.published.items()):
+        if newest in good & holdings.discarding and max(good - holdings.discarding) < newest:
+            raise Refused(
+                f"Checkpoint {name}/{newest} stays: sink {sink} stands at it, and what is older can not be restored "
+                f"without writing rows twice. Take another one first with `ckpt trigger {name}`, then say "
+                f"`ckpt cleanup {name} --discard {newest}`."
+            )
 
 
 def _is_good(checkpoint: Checkpoint, holdings: Holdings) -> bool:

@@ -44,6 +44,7 @@ class Holdings:
     timeline: Timeline
     pinned: frozenset[int]
     protected: frozenset[int]  # somebody builds on them, or starts from them
+    published: Mapping[str, int]  # for each sink the newest checkpoint that it has committed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ def take_stock(context: Context, pipeline: str, discarding: Collection[int] = ()
         timeline=current_timeline(inventory.attempts),
         pinned=inventory.pinned,
         protected=inventory.bases | _start_of(inventory),
+        published=inventory.published,
     )
 
 

@@ -104,14 +104,14 @@ def choose(
     if tip_is_intact and target == Target():
         return Choice(rung=Rung.TIP, checkpoint=None, price=Price(replay=timedelta(0)))
     newest_first = sorted(candidates, key=lambda candidate: candidate.checkpoint.ref.id, reverse=True)
-    corrupt = frozenset(each.checkpoint.ref.id for each in candidates if not each.checkpoint.is_restorable)
+    intact = {each.checkpoint.ref.id: each.checkpoint.is_restorable for each in candidates}
     chosen, passed_over = _pick(target, newest_first, pipeline)
     if chosen is None:
         _refuse_fresh(pipeline, target, passed_over, policy, is_first_start=is_first_start)
-        return _fresh(pipeline, passed_over, sinks or {}, policy, corrupt)
+        return _fresh(pipeline, passed_over, sinks or {}, policy, intact)
     if passed_over and not policy.allow_fallback:
         raise Refused(_fallback_text(pipeline, chosen, passed_over))
-    price = _price(chosen, passed_over, sinks or {}, policy, corrupt, now)
+    price = _price(chosen, passed_over, sinks or {}, policy, intact, now)
     return Choice(rung=Rung.CHECKPOINT, checkpoint=chosen, price=price)
 
 
@@ -184,10 +184,10 @@ def _fresh(
     passed_over: tuple[tuple[int, str], ...],
     sinks: Mapping[str, SinkMarker],
     policy: Policy,
-    corrupt: frozenset[int],
+    intact: Mapping[int, bool],  # whether a checkpoint that is there can be restored
 ) -> Choice:
     """From nothing: whatever a sink has committed would be written again, or be taken for what is to come."""
-    rolled_back, duplicated = _judge_sinks(pipeline, None, sinks, policy, corrupt)
+    rolled_back, duplicated = _judge_sinks(pipeline, None, sinks, policy, intact)
     price = Price(replay=timedelta(0), passed_over=passed_over, rolled_back=rolled_back, duplicated=duplicated)
     return Choice(rung=Rung.FRESH, checkpoint=None, price=price)
 
@@ -197,10 +197,10 @@ def _price(
     passed_over: tuple[tuple[int, str], ...],
     sinks: Mapping[str, SinkMarker],
     policy: Policy,
-    corrupt: frozenset[int],
+    intact: Mapping[int, bool],
     now: datetime,
 ) -> Price:
-    rolled_back, duplicated = _judge_sinks(chosen.ref.pipeline, chosen.ref, sinks, policy, corrupt)
+    rolled_back, duplicated = _judge_sinks(chosen.ref.pipeline, chosen.ref, sinks, policy, intact)
     return Price(
         replay=max(now - chosen.triggered_at, timedelta(0)),
         passed_over=passed_over,
@@ -214,7 +214,7 @@ def _judge_sinks(
     start: Ref | None,
     sinks: Mapping[str, SinkMarker],
     policy: Policy,
-    corrupt: frozenset[int],
+    intact: Mapping[int, bool],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Which sinks would roll back and which would see rows twice; refused unless both are allowed."""
     first = 0 if start is None else start.id
@@ -225,18 +225,24 @@ def _judge_sinks(
     if refused:
         newest = beyond[refused[0]].committed
         what = f"Checkpoint {start} can not be restored" if start else f"Pipeline {pipeline} can not start from nothing"
-        instead = (
-            f"Restore {newest} with --to {newest}"
-            if newest not in corrupt
-            else f"{pipeline}/{newest} is corrupt: repair it"
-        )
+        instead = _instead(pipeline, newest, intact)
         raise Refused(
             f"{what}: sink {refused[0]} has already committed {pipeline}/{newest}, and what came after "
-            f"{start or 'nothing'} would be written twice. {instead}, or accept duplicates in that sink with "
+            f"{start or 'nothing'} would be written twice. {instead} duplicates in that sink with "
             f"--accept-duplicates {refused[0]}."
         )
     rolled_back = tuple(name for name, marker in beyond.items() if marker.can_go_back_to(first))
     return rolled_back, tuple(name for name in beyond if name not in rolled_back)
+
+
+def _instead(pipeline: str, newest: int | None, intact: Mapping[int, bool]) -> str:
+    match intact.get(newest or 0):
+        case True:
+            return f"Restore {newest} with --to {newest}, or accept"
+        case False:
+            return f"{pipeline}/{newest} is corrupt: repair it, or accept"
+        case None:
+            return f"{pipeline}/{newest} is not there any more: accept"
 
 
 def _fallback_text(pipeline: str, chosen: Checkpoint, passed_over: Sequence[tuple[int, str]]) -> str:

@@ -3,6 +3,7 @@
 from tests.mutants.bug import Bug
 from tests.mutants.core import CUT, GUARDS, RESTORE, TIP
 from tests.mutants.stored import MANIFEST, PATHS, RETENTION, SINKS
+from tests.mutants.stuck import STUCK
 from tests.mutants.surface import OPERATORS, PAGE, SENSORS, TRIGGERS
 
 BUGS: tuple[Bug, ...] = (
@@ -18,4 +19,5 @@ BUGS: tuple[Bug, ...] = (
     *TRIGGERS,
     *PAGE,
     *SINKS,
+    *STUCK,
 )
