@@ -1,4 +1,7 @@
-"""Verifying a checkpoint: every byte that its manifest names is read and hashed again."""
+"""Verifying a checkpoint: every byte that its manifest names is read and hashed again.
+
+Checkpoints share files: what one of them finds damaged is damaged in all that name it, and they are marked as well.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +24,7 @@ class Verification:
     files: int
     bytes: int
     problems: tuple[str, ...]
+    damaged: frozenset[str] = frozenset()  # stored paths
 
     @property
     def is_intact(self) -> bool:
@@ -39,6 +43,8 @@ def verify(context: Context, ref: Ref, on_bytes: OnBytes = lambda count: None) -
     found = inspect(context, checkpoint, on_bytes)
     verdict = Verdict.VALIDATED if found.is_intact else Verdict.CORRUPT
     context.store.checkpoints.judge(ref, verdict, "; ".join(found.problems[:5]), actor=context.actor)
+    if found.damaged:
+        _mark_others(context, ref, found.damaged)
     return found
 
 
@@ -49,13 +55,34 @@ def inspect(context: Context, checkpoint: Checkpoint, on_bytes: OnBytes = lambda
     except Corrupt as error:
         return Verification(ref=checkpoint.ref, files=0, bytes=0, problems=(str(error),))
     files = list(manifest.files.values())
-    results = context.each(lambda file: _problem(context, manifest, file, on_bytes), files)
+    results = list(context.each(lambda file: _problem(context, manifest, file, on_bytes), files))
     return Verification(
         ref=checkpoint.ref,
         files=len(files),
         bytes=sum(file.size for file in files),
         problems=tuple(problem for problem in results if problem is not None),
+        damaged=frozenset(
+            manifest.located(file) for file, problem in zip(files, results, strict=True) if problem is not None
+        ),
     )
+
+
+def _mark_others(context: Context, ref: Ref, damaged: frozenset[str]) -> None:
+    """The same files, in every other checkpoint that names them."""
+    for each in context.store.views.inventory(ref.pipeline).retained:
+        if each.ref == ref or each.phase is Phase.DISCARDING or each.verdict is Verdict.CORRUPT:
+            continue
+        if shared := sorted(_named_by(context, each) & damaged):
+            detail = f"{shared[0]} is damaged, as {ref} has shown."
+            context.store.checkpoints.judge(each.ref, Verdict.CORRUPT, detail, actor=context.actor)
+
+
+def _named_by(context: Context, checkpoint: Checkpoint) -> set[str]:
+    try:
+        manifest = load_manifest(context, checkpoint)
+    except Corrupt:
+        return set()  # whoever verifies this one will see it
+    return {manifest.located(file) for file in manifest.files.values()}
 
 
 def _problem(context: Context, manifest: Manifest, file: FileRef, on_bytes: OnBytes) -> str | None:

@@ -101,15 +101,6 @@ def read_cuts(tx: Tx, ref: Ref) -> dict[str, Cut]:
     return {row["query"]: cut_of(row) for row in rows}
 
 
-def read_bases(tx: Tx, pipeline: str) -> frozenset[int]:
-    """The checkpoints that the one in flight builds on: cleanup leaves their files alone."""
-    flying = read_in_flight(tx, pipeline)
-    if flying is None:
-        return frozenset()
-    rows = tx.connection.execute(sa.select(cuts.c.bases).where(guards.is_cut(flying.ref))).scalars()
-    return frozenset(base for bases in rows for base in bases)
-
-
 # trigger
 
 
@@ -234,12 +225,12 @@ def _why_not_captured(tx: Tx, ref: Ref, attempt: int, capture: Capture) -> Captu
 
 
 def _are_bases_safe(tx: Tx, pipeline: str, bases: tuple[int, ...]) -> bool:
-    """Whether every base is completed, or failed with files that nobody has condemned.
+    """Whether every base is completed and not known to be corrupt, or failed with files that nobody has condemned.
 
     A savepoint has copies of its own and holds none of the files that it was made from: it is no base.
     """
     is_safe = sa.or_(
-        sa.and_(guards.in_phase(Phase.COMPLETED), checkpoints.c.kind == Kind.CHECKPOINT),
+        sa.and_(guards.in_phase(Phase.COMPLETED), checkpoints.c.kind == Kind.CHECKPOINT, guards.is_not_corrupt()),
         sa.and_(guards.in_phase(Phase.FAILED), checkpoints.c.swept_at.is_(None)),
     )
     statement = sa.select(sa.func.count()).where(

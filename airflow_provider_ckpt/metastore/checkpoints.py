@@ -206,7 +206,7 @@ class Checkpoints:
             return expire(tx, pipeline, actor=actor)
 
     def judge(self, ref: Ref, verdict: Verdict, detail: str, *, actor: str) -> None:
-        """Note what a verification or a restore found."""
+        """Note what a verification or a restore found; what builds on a corrupt one and is not decided has failed."""
         with self._engine.write() as tx:
             lock_pipeline(tx, ref.pipeline)
             tx.connection.execute(
@@ -214,6 +214,8 @@ class Checkpoints:
                 .where(guards.is_checkpoint(ref))
                 .values(verdict=verdict, verdict_detail=clean(detail), verdict_at=tx.now_sql)
             )
+            if verdict is Verdict.CORRUPT:
+                _fail_what_builds_on(tx, ref, actor=actor)
             bump_revision(tx, ref.pipeline)
             tx.record(f"checkpoint.{verdict}", ref.pipeline, checkpoint=ref.id, actor=actor, reason=detail)
 
@@ -263,6 +265,15 @@ def read_in_flight(tx: Tx, pipeline: str) -> Checkpoint | None:
     return _newest(tx, pipeline, guards.in_phase(*IN_FLIGHT))
 
 
+def read_bases(tx: Tx, pipeline: str) -> frozenset[int]:
+    """The checkpoints that the one in flight builds on: cleanup leaves their files alone."""
+    flying = read_in_flight(tx, pipeline)
+    if flying is None:
+        return frozenset()
+    rows = tx.connection.execute(sa.select(cuts.c.bases).where(guards.is_cut(flying.ref))).scalars()
+    return frozenset(base for bases in rows for base in bases)
+
+
 def expire(tx: Tx, pipeline: str, *, actor: str) -> Checkpoint | None:
     """Under the pipeline's lock: fail what is overdue."""
     overdue = _newest(tx, pipeline, guards.in_phase(*UNDECIDED), checkpoints.c.deadline <= tx.now_sql)
@@ -289,6 +300,13 @@ def _measure_of(row: sa.RowMapping) -> Measure:
 def forget_participants(tx: Tx, ref: Ref) -> None:
     for table in (acks, cuts, evidence, sink_commits):
         tx.connection.execute(sa.delete(table).where(table.c.pipeline == ref.pipeline, table.c.checkpoint == ref.id))
+
+
+def _fail_what_builds_on(tx: Tx, base: Ref, *, actor: str) -> None:
+    flying = read_in_flight(tx, base.pipeline)
+    if flying is not None and base.id in read_bases(tx, base.pipeline):
+        message = f"it builds on {base}, which was found to be corrupt; the next one copies everything anew"
+        fail_checkpoint(tx, flying.ref, FailureReason.BASE_CORRUPT, message, actor=actor)
 
 
 def _newest(tx: Tx, pipeline: str, *conditions: sa.ColumnElement[bool]) -> Checkpoint | None:

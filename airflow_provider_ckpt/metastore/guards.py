@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from airflow_provider_ckpt.metastore.engine import Tx
 from airflow_provider_ckpt.metastore.schema import acks, checkpoints, cuts, leases, pins, pipelines, sink_commits
 from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, Phase, sources_of
-from airflow_provider_ckpt.protocol.records import SINK_DONE, AckStatus, Lease, Ref
+from airflow_provider_ckpt.protocol.records import SINK_DONE, AckStatus, Lease, Ref, Verdict
 
 Condition = sa.ColumnElement[bool]
 
@@ -71,6 +71,11 @@ def every_sink_done() -> Condition:
         sink_commits.c.checkpoint == checkpoints.c.id,
         sink_commits.c.status.not_in(sorted(SINK_DONE)),
     )
+
+
+def is_not_corrupt() -> Condition:
+    """Nobody has found damage in the checkpoint: what builds on it is as damaged as it is."""
+    return checkpoints.c.verdict.is_distinct_from(Verdict.CORRUPT)
 
 
 def is_unpinned() -> Condition:

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import guards
 from airflow_provider_ckpt.metastore.attempts import read_graph
-from airflow_provider_ckpt.metastore.barriers import read_bases, read_cuts
-from airflow_provider_ckpt.metastore.checkpoints import read_checkpoint
+from airflow_provider_ckpt.metastore.barriers import read_cuts
+from airflow_provider_ckpt.metastore.checkpoints import read_bases, read_checkpoint
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
 from airflow_provider_ckpt.metastore.pipelines import read_pipeline
 from airflow_provider_ckpt.metastore.rows import ack_row_of, attempt_of, checkpoint_of

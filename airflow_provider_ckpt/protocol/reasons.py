@@ -28,6 +28,7 @@ class FailureReason(StrEnum):
     NO_PARTICIPANTS = "no-participants"  # the frozen membership is empty
     INCONSISTENT_CUT = "inconsistent-cut"  # a reader had consumed what its upstream's cut does not contain
     STORAGE = "storage"  # the manifest could not be written
+    BASE_CORRUPT = "base-corrupt"  # what it builds on was found to be damaged; the next one copies everything anew
     ABORTED = "aborted"  # a person, or a Dag, called it off
     ATTEMPT_SUPERSEDED = "attempt-superseded"  # a restore fenced the attempt that was taking it
     ATTEMPT_ENDED = "attempt-ended"  # the attempt that was taking it failed or stopped

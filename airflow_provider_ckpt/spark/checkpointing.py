@@ -112,9 +112,11 @@ class Checkpointing:
             running = self._look()
             try:
                 return self._capture_in_order(running)
-            except _BaseGone:
-                _log.info("%s: what it would build on is gone; everything is copied anew", self._ref)
+            except _BaseGone as gone:
                 self._site.known.forget()
+                if gone.is_used:
+                    raise
+                _log.info("%s: what it would build on is gone; everything is copied anew", self._ref)
                 return self._capture_in_order(running)
             finally:
                 _log.info("%s captured in %.3f s", self._ref, time.monotonic() - began)
@@ -122,14 +124,14 @@ class Checkpointing:
     def _capture_in_order(self, running: Running) -> list[Captured]:
         graph, members = running
         capturing = Capturing(self._site.folder, graph, self._holder, self._is_wanted)
-        captured = []
+        captured: list[Captured] = []
         for name in graph.capture_order():
             each = capturing.capture(members[name])
-            self._record(each)
+            self._record(each, is_first=not captured)
             captured.append(each)
         return captured
 
-    def _record(self, captured: Captured) -> None:
+    def _record(self, captured: Captured, *, is_first: bool) -> None:
         base = self._site.known.base
         capture = Capture(cut=captured.cut, participants=captured.participants, bases=() if base is None else (base,))
         outcome = patiently(
@@ -137,7 +139,7 @@ class Checkpointing:
         )
         match outcome:
             case CaptureOutcome.BASE_GONE:
-                raise _BaseGone(str(base))
+                raise _BaseGone(base, is_used=not is_first)
             case CaptureOutcome.FAILED | CaptureOutcome.FENCED | CaptureOutcome.DUPLICATE:
                 raise _Ended(f"the cut of {captured.cut.query} came to nothing: {outcome}")
 
@@ -164,7 +166,16 @@ class Checkpointing:
 
 
 class _BaseGone(CkptError):
-    """Retention has let go what the capture would build on."""
+    """What the capture would build on was let go, or is corrupt.
+
+    :param is_used: the cut of another query stands already, and names files of it: this checkpoint can not be.
+    """
+
+    def __init__(self, base: int | None, *, is_used: bool) -> None:
+        super().__init__(
+            f"it would build on {base}, which went while it was captured; the next checkpoint copies everything anew"
+        )
+        self.is_used = is_used
 
 
 def _stored(files: Iterable[Held]) -> Iterator[FileRef]:

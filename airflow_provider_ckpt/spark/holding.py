@@ -64,6 +64,7 @@ class Holder:
         self._folder = folder
         self._known = known
         self._made: set[Path] = set()  # folders
+        self._named: dict[str, Identity] = {}  # files that have a second name
         self.identities: dict[str, Identity] = {}
 
     def hold(self, prefix: str, pieces: Iterable[Piece]) -> tuple[Held, ...]:
@@ -91,8 +92,9 @@ class Holder:
     def _second_name(self, name: str, source: Path, identity: Identity) -> Path:
         """:raises Vanished: when another file came under this name meanwhile."""
         target = self._folder / name
-        if self.identities.get(name) != identity:
+        if self._named.get(name) != identity:
             self._link(source, target)
+            self._named[name] = identity
             if identity not in (identify(target), identify(source)):  # a copy is another file than its source
                 raise Vanished(f"{source} was replaced")
         return target

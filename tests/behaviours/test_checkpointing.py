@@ -1,16 +1,20 @@
 """A checkpoint from the agent's side without Spark: of a location written by hand, with tasks in this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from airflow_provider_ckpt.coordinator.cleanup import cleanup
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.restore import restore
 from airflow_provider_ckpt.coordinator.verify import verify
+from airflow_provider_ckpt.metastore.schema import checkpoints
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.manifest import Manifest
+from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.records import Verdict
 from airflow_provider_ckpt.spark import capturing, persisting
 from airflow_provider_ckpt.spark.capturing import Member
 from airflow_provider_ckpt.spark.checkpointing import Checkpointing, Running, Site
@@ -22,19 +26,23 @@ from tests.house import NAME, SETTINGS, House, RemoteFolder
 from tests.unit.spark.locations import LocationOnDisk
 
 QUERY = "totals"
-GRAPH = Graph((Query(name=QUERY),))
+OTHER = "zones"  # captured after it
 
 
 class Agent:
-    """The first attempt of one query, which leaves a small file in each of two partitions with every batch."""
+    """The first attempt of some queries; each leaves a small file in each of two partitions with every batch."""
 
-    def __init__(self, house: House, work: Path) -> None:
+    def __init__(self, house: House, work: Path, queries: Sequence[str] = (QUERY,)) -> None:
         self.house = house
         self.folder = AttemptFolder(work=work, pipeline=NAME, attempt=1)
-        self.location = LocationOnDisk(self.folder.location(QUERY))
-        self.location.describe()
+        self.locations = {name: LocationOnDisk(self.folder.location(name)) for name in queries}
+        self.location = self.locations[QUERY]
+        for location in self.locations.values():
+            location.describe()
+        self.graph = Graph(tuple(Query(name=name) for name in queries))
         self.batch = -1
         self.spark_says: int | None = None  # which batch it has committed
+        self.meanwhile: dict[str, Callable[[], object]] = {}  # what happens when a query is about to be captured
         self.site = Site(
             context=house.context,
             folder=self.folder,
@@ -45,16 +53,17 @@ class Agent:
         )
         house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
         restore(house.context, NAME)
-        house.store.attempts.claim(NAME, 1, "driver", GRAPH)
+        house.store.attempts.claim(NAME, 1, "driver", self.graph)
 
     def process(self, batches: int = 1, *, snapshots: bool = False) -> None:
         """A snapshot makes all state before it superfluous."""
         for _ in range(batches):
             self.batch += 1
-            self.location.see(self.batch, [f"{self.batch}.json"])
-            self.location.plan(self.batch, {"logOffset": self.batch})
-            self.location.state(f"{self.batch + 1}.{'snapshot' if snapshots else 'delta'}")
-            self.location.commit(self.batch)
+            for location in self.locations.values():
+                location.see(self.batch, [f"{self.batch}.json"])
+                location.plan(self.batch, {"logOffset": self.batch})
+                location.state(f"{self.batch + 1}.{'snapshot' if snapshots else 'delta'}")
+                location.commit(self.batch)
 
     def take(self) -> Manifest:
         triggered = self.house.trigger()
@@ -76,15 +85,21 @@ class Agent:
 
     def _look(self) -> Running:
         assert self.site.starting.locked(), "a query could join while the cut is taken"
-        member = Member(
-            name=QUERY,
+        return self.graph, {name: self._member(name) for name in self.locations}
+
+    def _member(self, name: str) -> Member:
+        def progress() -> int | None:
+            self.meanwhile.get(name, lambda: None)()
+            return self.spark_says
+
+        return Member(
+            name=name,
             reads=(),
             writes=(),
             properties={"root": str(self.folder.root)},
             is_active=lambda: True,
-            progress=lambda: self.spark_says,
+            progress=progress,
         )
-        return GRAPH, {QUERY: member}
 
     def _run_shares(self, order: Order, shares: Sequence[Share]) -> None:
         assert not self.site.starting.locked(), "queries may start while files are copied"
@@ -93,11 +108,23 @@ class Agent:
 
 @pytest.fixture
 def agent(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    house = _house(database, tmp_path, monkeypatch)
+    yield Agent(house, tmp_path / "work")
+    house.store.close()
+
+
+@pytest.fixture
+def agent_of_two(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    house = _house(database, tmp_path, monkeypatch)
+    yield Agent(house, tmp_path / "work", (QUERY, OTHER))
+    house.store.close()
+
+
+def _house(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     house = House(database, tmp_path, remote=RemoteFolder(tmp_path / "remote"))
     monkeypatch.setattr(persisting, "_storage", lambda _: house.storage)
     monkeypatch.setattr(persisting, "_store", lambda _: house.store)
-    yield Agent(house, tmp_path / "work")
-    house.store.close()
+    return house
 
 
 def test_a_query_whose_progress_is_ahead_of_its_location_fails_the_checkpoint_by_name(
@@ -186,3 +213,52 @@ def test_a_file_that_was_written_again_is_not_taken_from_the_pack_of_the_old_one
     lay_out_checkpoint(agent.house.context, second, new)
     assert (new.location(QUERY) / "state/0/0/2.delta").read_text() == "another try"
     assert len(_names(second)) == len(set(_names(second)))
+
+
+# a base that is gone
+
+
+def test_where_the_base_is_corrupt_everything_is_copied_anew(agent: Agent) -> None:
+    agent.process(4)
+    first = agent.take()
+    agent.process()
+    agent.house.store.checkpoints.judge(first.ref, Verdict.CORRUPT, "a bit flipped", actor="tester")
+    second = agent.take()
+    assert _new(second) == set(second.files), "it names files of what is corrupt"
+    assert verify(agent.house.context, second.ref).is_intact
+    agent.process()
+    assert not _new(agent.take()) >= set(second.files), "the one after it is incremental again"
+
+
+def test_a_base_that_goes_between_two_cuts_fails_the_checkpoint_and_the_next_one_is_whole(agent_of_two: Agent) -> None:
+    agent = agent_of_two
+    agent.process(4)
+    first = agent.take()
+    agent.process()
+    agent.meanwhile[OTHER] = lambda: _take_away(agent, first)
+    assert "it would build on 1, which went while it was captured" in agent.fail()
+    agent.meanwhile.clear()
+    second = agent.take()
+    assert _new(second) == set(second.files)
+    assert verify(agent.house.context, second.ref).is_intact
+
+
+def test_a_base_that_is_found_corrupt_between_two_cuts_fails_the_checkpoint_and_the_next_one_is_whole(
+    agent_of_two: Agent,
+) -> None:
+    agent = agent_of_two
+    agent.process(4)
+    first = agent.take()
+    agent.process()
+    judge = agent.house.store.checkpoints.judge
+    agent.meanwhile[OTHER] = lambda: judge(first.ref, Verdict.CORRUPT, "a bit flipped", actor="tester")
+    assert f"it builds on {first.ref}, which was found to be corrupt" in agent.fail()
+    agent.meanwhile.clear()
+    assert verify(agent.house.context, agent.take().ref).is_intact
+
+
+def _take_away(agent: Agent, manifest: Manifest) -> None:
+    """As a cleanup does that nobody sees coming: no guard of the metastore would let it."""
+    with agent.house.store.engine.write() as tx:
+        going = sa.update(checkpoints).where(checkpoints.c.id == manifest.ref.id)
+        tx.connection.execute(going.values(phase=Phase.DISCARDING))

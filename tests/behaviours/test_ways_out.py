@@ -2,15 +2,19 @@
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_ckpt.cli import ExitCode, main
+from airflow_provider_ckpt.coordinator.complete import complete
+from airflow_provider_ckpt.coordinator.manifests import load_manifest
+from airflow_provider_ckpt.coordinator.verify import verify
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Ref
+from airflow_provider_ckpt.protocol.reasons import AckOutcome, FailureReason
+from airflow_provider_ckpt.protocol.records import Ref, Verdict
 from airflow_provider_ckpt.testing import ScriptedPipeline, truth
 from tests.house import NAME, House
 
@@ -73,6 +77,15 @@ def files_of(house: House, ref: Ref) -> list[Path]:
     return sorted(file for file in (house.folder / NAME / "files").rglob(f"{ref.id}/**/*") if file.is_file())
 
 
+def damage(house: House, ref: Ref) -> Callable[[], object]:
+    """Change one byte of one file, at the same size; gives back how to repair it."""
+    file = files_of(house, ref)[0]
+    data = file.read_bytes()
+    file.chmod(0o644)
+    file.write_bytes(b"!" + data[1:])
+    return lambda: file.write_bytes(data)
+
+
 # what the sinks stand at
 
 
@@ -116,11 +129,80 @@ def test_a_damaged_checkpoint_goes_by_wish_and_the_next_restore_does_not_send_an
     driver = wall_house.pipeline(with_sink=True)
     wall_house.checkpoint(driver, events=2)
     newest = wall_house.checkpoint(driver, events=2)
-    for file in files_of(wall_house, newest):
-        file.chmod(0o644)
-        file.write_bytes(b"")
+    damage(wall_house, newest)
     assert shell.run(f"verify {newest}")[0] == ExitCode.CORRUPT
     assert shell.run(f"cleanup {NAME} --discard {newest.id}")[0] == ExitCode.DONE
     with pytest.raises(Exception, match="is not there any more") as refused:
         wall_house.restore(with_sink=True)
     assert f"--to {newest.id}" not in str(refused.value)
+
+
+# what is damaged
+
+
+def test_what_verify_has_called_corrupt_is_no_base_of_the_next_checkpoint(wall_house: House, shell: Shell) -> None:
+    driver = wall_house.pipeline(partitions=3)
+    first = wall_house.checkpoint(driver, events=3)
+    damage(wall_house, first)
+    assert shell.run(f"verify {first}")[0] == ExitCode.CORRUPT
+    next_one = wall_house.checkpoint(driver, events=1)
+    assert shell.run(f"verify {next_one}")[0] == ExitCode.DONE
+    assert wall_house.restore().attempt.restored_from == next_one.id
+
+
+def test_one_damaged_file_condemns_every_checkpoint_that_names_it(wall_house: House, shell: Shell) -> None:
+    """The base of the next one is the newest; only the oldest was looked at."""
+    driver = wall_house.pipeline(partitions=3)
+    first, second = wall_house.checkpoint(driver, events=3), wall_house.checkpoint(driver, events=1)
+    own = wall_house.checkpoint(driver, events=3)
+    damage(wall_house, first)
+    assert shell.run(f"verify {first}")[0] == ExitCode.CORRUPT
+    assert [wall_house.get(ref).verdict for ref in (first, second, own)] == [Verdict.CORRUPT, Verdict.CORRUPT, None]
+    detail = wall_house.get(second).verdict_detail
+    assert detail is not None
+    assert f"files/1/{first.id}/" in detail
+    third = wall_house.checkpoint(driver, events=1)
+    assert shell.run(f"verify {third}")[0] == ExitCode.DONE
+
+
+def test_a_checkpoint_in_flight_that_builds_on_what_is_found_corrupt_fails_and_the_next_one_is_whole(
+    house: House,
+) -> None:
+    driver = house.pipeline(partitions=3)
+    first = house.checkpoint(driver, events=3)
+    driver.process(1)
+    flying = house.in_flight(driver)
+    damage(house, first)
+    assert not verify(house.context, first).is_intact
+    failure = house.get(flying).failure
+    assert failure is not None
+    assert failure.reason is FailureReason.BASE_CORRUPT
+    assert str(first) in failure.message
+    assert not failure.reason.counts
+    assert set(driver.acknowledge(flying).values()) == {AckOutcome.LATE}
+    assert verify(house.context, house.checkpoint(driver)).is_intact
+
+
+def test_one_that_is_decided_when_its_base_is_found_corrupt_is_no_base_either(house: House) -> None:
+    driver = house.pipeline(partitions=3, with_sink=True)
+    first = house.checkpoint(driver, events=3)
+    driver.process(1)
+    decided = house.in_flight(driver)
+    driver.acknowledge(decided)
+    assert complete(house.context, decided).phase is Phase.COMMITTING
+    damage(house, first)
+    assert not verify(house.context, first).is_intact
+    driver.commit(decided)
+    assert (house.get(decided).phase, house.get(decided).verdict) == (Phase.COMPLETED, Verdict.CORRUPT)
+    assert verify(house.context, house.checkpoint(driver)).is_intact
+
+
+def test_what_was_repaired_is_a_base_again(house: House) -> None:
+    driver = house.pipeline(partitions=3)
+    first = house.checkpoint(driver, events=3)
+    repair = damage(house, first)
+    assert not verify(house.context, first).is_intact
+    repair()
+    assert verify(house.context, first).is_intact
+    next_one = house.checkpoint(driver)
+    assert any(f"files/1/{first.id}/" in path for path in load_manifest(house.context, house.get(next_one)).files)
