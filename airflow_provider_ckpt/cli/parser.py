@@ -8,7 +8,7 @@ import argparse
 from airflow_provider_ckpt.cli.arguments import Parser, free_text, seconds, setting, short_text, whole
 from airflow_provider_ckpt.cli.exit_codes import describe_codes
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import SinkStatus
+from airflow_provider_ckpt.protocol.records import LeaseKind, SinkStatus
 from airflow_provider_ckpt.version import __version__
 
 Group = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
@@ -156,6 +156,17 @@ def _add_pins(group: "Group[argparse.ArgumentParser]") -> None:
     _add_reason(add, required=True)
 
 
+def _add_leases(group: "Group[argparse.ArgumentParser]") -> None:
+    parser = group.add_parser("leases", help="list and break leases: the right of one cleanup or restore to work")
+    leases = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = _add(leases, "list", "leases:list_leases", "list who cleans up or restores a pipeline")
+    breaking = _add(leases, "break", "leases:break_lease", "take a lease back from a cleanup or restore that is dead")
+    for each in (listing, breaking):
+        each.add_argument("pipeline", metavar="PIPELINE")
+    breaking.add_argument("kind", choices=[str(kind) for kind in LeaseKind])
+    _add_reason(breaking)
+
+
 def _add_cleanup(group: "Group[argparse.ArgumentParser]") -> None:
     parser = _add(group, "cleanup", "cleanup:clean_up", "let go what retention does not keep")
     parser.add_argument("pipeline", metavar="PIPELINE")
@@ -245,6 +256,7 @@ _COMMANDS = (
     _add_abort,
     _add_resolve,
     _add_pins,
+    _add_leases,
     _add_cleanup,
     _add_restore,
     _add_verify,

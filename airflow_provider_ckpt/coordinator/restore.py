@@ -20,6 +20,7 @@ from airflow_provider_ckpt.coordinator.keeping import Keeper
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.coordinator.verify import OnBytes, inspect, verify
 from airflow_provider_ckpt.metastore import Start
+from airflow_provider_ckpt.metastore.attempts import refuse_living
 from airflow_provider_ckpt.metastore.leases import restore_owner
 from airflow_provider_ckpt.protocol.errors import Corrupt, NotFound, Refused, TryAgain
 from airflow_provider_ckpt.protocol.manifest import Manifest
@@ -28,11 +29,13 @@ from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Check
 from airflow_provider_ckpt.protocol.recovery import (
     Candidate,
     Choice,
+    Consent,
     Policy,
     Price,
     SinkMarker,
     Target,
     choose,
+    consent_of,
     is_tip_spent,
 )
 from airflow_provider_ckpt.protocol.timeline import current_timeline, newest_planned
@@ -82,37 +85,21 @@ def restore(
     :raises TryAgain: while another restore works, or while a living attempt commits and another target is wanted.
     """
     options = options or RestoreOptions()
-    if not options.take_over and not options.is_proven_dead:
-        _refuse_if_alive(context, pipeline)
+    living = living_attempt(context, pipeline)
+    if living is not None and not options.take_over and not options.is_proven_dead:
+        raise refuse_living(living)
     check_storage(context, pipeline)
     _Ladder(context, pipeline, options).choose()  # refused here, nothing has happened yet
     lease = context.store.leases.acquire_restore(pipeline, owner=context.actor, token=context.new_token())
     try:
-        return _Restore(context, lease, options, on_bytes, on_wait).run()
+        return _Restore(context, lease, options, on_bytes, on_wait).run(living)
     finally:
         context.store.leases.release(lease)
 
 
 def living_attempt(context: Context, pipeline: str) -> Attempt | None:
     """The running attempt, when its heartbeat is younger than its time to live."""
-    found = context.store.pipelines.get(pipeline)
-    if found.current_attempt is None:
-        return None
-    attempt = context.store.attempts.get(pipeline, found.current_attempt)
-    if attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
-        return None
-    silence = context.store.checkpoints.now() - attempt.heartbeat_at
-    return attempt if silence < found.settings.attempt_ttl else None
-
-
-def _refuse_if_alive(context: Context, pipeline: str) -> None:
-    alive = living_attempt(context, pipeline)
-    if alive is not None:
-        raise Refused(
-            f"Attempt {alive.number} of {pipeline} is alive on {alive.host or 'an unknown host'}: its heartbeat is "
-            "younger than its time to live. Stop it first, fence it with --take-over, or say --old-attempt-is-dead "
-            "when it is gone for certain."
-        )
+    return context.store.attempts.living(pipeline)
 
 
 class _Ladder:
@@ -128,6 +115,7 @@ class _Ladder:
         self.last = newest_planned(attempts)
         self._timeline = current_timeline(attempts)
         self._retained = self._inventory.retained
+        self._policy = replace(options.policy, consent=self._consent())
 
     def choose(self) -> Choice:
         """A tip that failed once is left for what is below it; where nothing there may be used, it is tried again."""
@@ -139,6 +127,11 @@ class _Ladder:
             if self._tip is None:
                 raise Refused(f"{error}{self._why_no_tip()}") from error
             return Choice(rung=Rung.TIP, checkpoint=None, price=Price(replay=timedelta(0)))
+
+    def _consent(self) -> Consent:
+        completed = [each for each in self._retained if each.phase is Phase.COMPLETED]
+        on_timeline = (each.ref.id for each in completed if self._timeline.holds(each.attempt, each.ref.id))
+        return consent_of(self.last, completed, max(on_timeline, default=0))
 
     def _climb_ladder(self) -> Choice:
         if (waiting := self._waiting()) is not None and waiting.rung is Rung.FRESH:
@@ -164,7 +157,7 @@ class _Ladder:
             tip_is_intact=self._is_tip_usable(),
             is_first_start=self._has_never_run(),
             sinks=self._markers(),
-            policy=self._options.policy,
+            policy=self._policy,
         )
 
     def _has_never_run(self) -> bool:
@@ -172,7 +165,7 @@ class _Ladder:
         return not self._retained and not any(map(self._queries_of, self.started))
 
     def start_of(self, choice: Choice) -> Start:
-        accepted = tuple(sorted({*choice.price.duplicated, *self._options.policy.accept_duplicates}))
+        accepted = tuple(sorted({*choice.price.duplicated, *self._policy.accept_duplicates}))
         if choice.checkpoint is not None:
             checkpoint = choice.checkpoint
             return Start(
@@ -187,7 +180,7 @@ class _Ladder:
                 rung=Rung.TIP,
                 parent=None if self._tip is None else self._tip.number,
                 fork_at=self._inventory.pipeline.next_checkpoint - 1,
-                accepted=accepted,
+                accepted=tuple(sorted({*accepted, *self._policy.consent.sinks})),
             )
         return Start(rung=Rung.FRESH, accepted=accepted)
 
@@ -215,11 +208,11 @@ class _Ladder:
     def _price_sinks(self, choice: Choice) -> Choice:
         """A sink that knows batches by their number only is broken by a rewind: batch N+1 is another one then."""
         if choice.checkpoint is None:
-            return choice
+            return self._name_accepted(choice, start=0)
         ref = choice.checkpoint.ref
         cuts = self._cuts_of(choice.checkpoint)
         broken = [f"{cut.query}/sink" for cut in cuts if cut.properties.get("is_rewindable") is False]
-        refused = [sink for sink in broken if sink not in self._options.policy.accept_duplicates]
+        refused = [sink for sink in broken if not self._policy.accepts(sink, ref.id)]
         if refused:
             raise Refused(
                 f"Checkpoint {ref} can not be restored: a rewind would break {refused[0]}, which may know batches by "
@@ -228,7 +221,11 @@ class _Ladder:
                 f"--accept-duplicates {refused[0]}."
             )
         duplicated = tuple(dict.fromkeys((*choice.price.duplicated, *broken)))
-        return replace(choice, price=replace(choice.price, duplicated=duplicated))
+        return self._name_accepted(replace(choice, price=replace(choice.price, duplicated=duplicated)), start=ref.id)
+
+    def _name_accepted(self, choice: Choice, *, start: int) -> Choice:
+        before = tuple(sink for sink in choice.price.duplicated if self._policy.has_accepted(sink, start))
+        return replace(choice, price=replace(choice.price, accepted_before=before))
 
     def _cuts_of(self, checkpoint: Checkpoint) -> Collection[Cut]:
         """From the store; after a rebuild only the manifest has them, and one that is damaged is judged later."""
@@ -321,8 +318,12 @@ class _Restore:
         self._on_wait = on_wait
         self._pinned: Ref | None = None
 
-    def run(self) -> Restored:
-        attempt = self._context.store.attempts.fence(self._lease, actor=self._context.actor)
+    def run(self, living: Attempt | None) -> Restored:
+        """:param living: the attempt that was alive when the restore began; whoever came up since is spared."""
+        dead = living.number if living is not None and self._options.is_proven_dead else None
+        attempt = self._context.store.attempts.fence(
+            self._lease, actor=self._context.actor, take_over=self._options.take_over, dead=dead
+        )
         try:
             return self._settle(attempt)
         finally:
@@ -357,7 +358,7 @@ class _Restore:
         )
         if until is None or self._options.is_proven_dead:
             return
-        until += inventory.pipeline.settings.attempt_ttl
+        until = min(until, inventory.now) + inventory.pipeline.settings.attempt_ttl
         if (left := self._seconds_to(until)) > 0:
             self._on_wait(left)
         while left > 0:

@@ -18,7 +18,7 @@ from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeli
 from airflow_provider_ckpt.metastore.rows import attempt_of
 from airflow_provider_ckpt.metastore.schema import attempts, pipelines
 from airflow_provider_ckpt.protocol.cut import Graph, graph_from_json
-from airflow_provider_ckpt.protocol.errors import Fenced, LeaseLost, LostRace, NotFound
+from airflow_provider_ckpt.protocol.errors import Fenced, LeaseLost, LostRace, NotFound, Refused
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import (
@@ -28,6 +28,7 @@ from airflow_provider_ckpt.protocol.records import (
     Checkpoint,
     DesiredState,
     Lease,
+    Pipeline,
     Ref,
     Rung,
 )
@@ -84,13 +85,29 @@ class Attempts:
         with self._engine.read() as tx:
             return read_graph(tx, pipeline, number)
 
-    def fence(self, lease: Lease, *, actor: str) -> Attempt:
+    def living(self, pipeline: str) -> Attempt | None:
+        """The running attempt, when its heartbeat is younger than its time to live."""
+        with self._engine.read() as tx:
+            found = _read_living(tx, read_pipeline(tx, pipeline))
+            is_right = found is None or found.heartbeat_at is None or found.heartbeat_at <= tx.now()
+        if is_right:
+            return found
+        with self._engine.write() as tx:
+            _mend_heartbeats(tx)
+            return _read_living(tx, read_pipeline(tx, pipeline))
+
+    def fence(self, lease: Lease, *, actor: str, take_over: bool = False, dead: int | None = None) -> Attempt:
         """Number the next attempt: older ones are fenced from now on, and what they had not decided has failed.
 
+        :param take_over: also where the current attempt is alive.
+        :param dead: the attempt whose driver is gone for certain, however young its heartbeat is.
         :raises LeaseLost: when the restore lease is not held any more.
+        :raises Refused: when a driver is alive by now.
         """
         with self._engine.write() as tx:
-            lock_pipeline(tx, lease.pipeline)
+            living = _read_living(tx, lock_pipeline(tx, lease.pipeline))
+            if living is not None and not take_over and living.number != dead:
+                raise refuse_living(living)
             number = _take_number(tx, lease)
             _supersede(tx, lease.pipeline, number)
             unpin_restores(tx, lease.pipeline)
@@ -218,7 +235,11 @@ class Attempts:
     def note_silence(self, *, actor: str) -> list[Attempt]:
         """Record, once for each attempt, that it should run and has not been heard of for its time to live."""
         with self._engine.read() as tx:
+            has_clock_gone_back = tx.connection.execute(sa.select(sa.exists().where(_is_ahead(tx)))).scalar_one()
             silent = _find_silent(tx)
+        if has_clock_gone_back:
+            with self._engine.write() as tx:
+                _mend_heartbeats(tx)
         noted = []
         for name, number in silent:
             with self._engine.write() as tx:
@@ -253,6 +274,32 @@ def read_attempt(tx: Tx, pipeline: str, number: int | None) -> Attempt | None:
         return None
     row = tx.connection.execute(sa.select(attempts).where(_is_attempt(pipeline, number))).mappings().first()
     return None if row is None else attempt_of(row)
+
+
+def refuse_living(attempt: Attempt) -> Refused:
+    """Why it is not fenced, and what would do it."""
+    return Refused(
+        f"Attempt {attempt.number} of {attempt.pipeline} is alive on {attempt.host or 'an unknown host'}: its "
+        "heartbeat is younger than its time to live. Stop it first, fence it with "
+        f"`ckpt restore {attempt.pipeline} --take-over`, or say --old-attempt-is-dead when it is gone for certain."
+    )
+
+
+def _read_living(tx: Tx, pipeline: Pipeline) -> Attempt | None:
+    attempt = read_attempt(tx, pipeline.name, pipeline.current_attempt)
+    if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
+        return None
+    return attempt if tx.now() - attempt.heartbeat_at < pipeline.settings.attempt_ttl else None
+
+
+def _is_ahead(tx: Tx) -> sa.ColumnElement[bool]:
+    """A heartbeat of the future: the clock was set back since."""
+    return sa.and_(attempts.c.status == AttemptStatus.RUNNING, attempts.c.heartbeat_at > tx.now_sql)
+
+
+def _mend_heartbeats(tx: Tx) -> None:
+    """Else a dead driver would look alive until the clock is there again."""
+    tx.connection.execute(sa.update(attempts).where(_is_ahead(tx)).values(heartbeat_at=tx.now_sql))
 
 
 def read_graph(tx: Tx, pipeline: str, number: int) -> Graph:

@@ -10,7 +10,7 @@ from airflow_provider_ckpt.metastore.attempts import read_attempt, read_graph
 from airflow_provider_ckpt.metastore.checkpoints import expire, read_checkpoint, read_in_flight
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
 from airflow_provider_ckpt.metastore.failing import fail_checkpoint
-from airflow_provider_ckpt.metastore.leases import read_lease, revoke
+from airflow_provider_ckpt.metastore.leases import read_lease, revoke, shorten_leases
 from airflow_provider_ckpt.metastore.pipelines import bump_revision, desire, lock_pipeline
 from airflow_provider_ckpt.metastore.rows import (
     checkpoint_of,
@@ -57,6 +57,7 @@ class Barriers:
             if last is not None and last.phase is not Phase.FAILED:
                 return Triggered(checkpoint=last, is_new=False, skipped=None, detail="the same trigger as before")
             expire(tx, pipeline.name, actor=request.requested_by)
+            shorten_leases(tx, pipeline)
             seen = _look(tx, pipeline)
             if (skip := why_skip(request, seen)) is not None:
                 return _skip(tx, request, skip)

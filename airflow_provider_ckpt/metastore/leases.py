@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore import guards
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
-from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeline
+from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeline, read_pipeline
 from airflow_provider_ckpt.metastore.rows import lease_of, pin_of
 from airflow_provider_ckpt.metastore.schema import checkpoints, leases, pins, pipelines
 from airflow_provider_ckpt.protocol.errors import LeaseLost, NotFound, TryAgain
@@ -28,11 +28,12 @@ class Leases:
         """
         with self._engine.write() as tx:
             found = lock_pipeline(tx, pipeline)
+            shorten_leases(tx, found)
             if (why := _why_no_cleanup(tx, pipeline)) is None:
                 _set_waiting(tx, pipeline, since=None)
                 return _grant(tx, found, LeaseKind.CLEANUP, owner, token)
             _set_waiting(tx, pipeline, since=sa.func.coalesce(pipelines.c.cleanup_waiting_since, tx.now_sql))
-        raise TryAgain(f"Pipeline {pipeline} can not be cleaned up now: {why}. Try again later.")
+        raise TryAgain(f"Pipeline {pipeline} can not be cleaned up now: {why}")
 
     def acquire_restore(self, pipeline: str, *, owner: str, token: str) -> Lease:
         """Take the restore lease; a cleanup gives way.
@@ -41,14 +42,12 @@ class Leases:
         """
         with self._engine.write() as tx:
             found = lock_pipeline(tx, pipeline)
+            shorten_leases(tx, found)
             held = read_lease(tx, pipeline, LeaseKind.RESTORE)
             if held is None:
                 revoke(tx, pipeline, LeaseKind.CLEANUP, actor=owner, reason="a restore goes first")
                 return _grant(tx, found, LeaseKind.RESTORE, owner, token)
-        raise TryAgain(
-            f"Pipeline {pipeline} is being restored by {held.owner} (lease until {held.expires_at:%H:%M:%S} UTC). "
-            "Wait for it, or for its lease to expire."
-        )
+        raise TryAgain(f"Pipeline {pipeline} can not be restored now: {_held_by(held)}")
 
     def renew(self, lease: Lease) -> Lease:
         """Extend a lease that is still held.
@@ -75,10 +74,26 @@ class Leases:
                 sa.delete(leases).where(leases.c.pipeline == lease.pipeline, leases.c.token == lease.token)
             )
 
+    def break_(self, pipeline: str, kind: LeaseKind, *, actor: str, reason: str = "") -> bool:
+        """Take a lease back by a person's wish; its holder learns it at its next step. False when nobody holds it."""
+        with self._engine.write() as tx:
+            lock_pipeline(tx, pipeline)
+            if read_lease(tx, pipeline, kind) is None:
+                return False
+            why = f"broken by a person: {reason}" if reason else "broken by a person"
+            revoke(tx, pipeline, kind, actor=actor, reason=why)
+            return True
+
     def held(self, pipeline: str) -> list[Lease]:
+        """Who works now; where the clock was set back, what is left of their time begins here."""
         with self._engine.read() as tx:
-            found = (read_lease(tx, pipeline, kind) for kind in LeaseKind)
-            return [lease for lease in found if lease is not None]
+            latest = tx.now() + read_pipeline(tx, pipeline).settings.lease_ttl
+            found = _read_leases(tx, pipeline)
+        if all(lease.expires_at <= latest for lease in found):
+            return found
+        with self._engine.write() as tx:
+            shorten_leases(tx, lock_pipeline(tx, pipeline))
+            return _read_leases(tx, pipeline)
 
 
 class Pins:
@@ -128,6 +143,21 @@ def read_lease(tx: Tx, pipeline: str, kind: LeaseKind) -> Lease | None:
     return None if row is None else lease_of(row)
 
 
+def _read_leases(tx: Tx, pipeline: str) -> list[Lease]:
+    found = (read_lease(tx, pipeline, kind) for kind in LeaseKind)
+    return [lease for lease in found if lease is not None]
+
+
+def shorten_leases(tx: Tx, pipeline: Pipeline) -> None:
+    """No lease lasts longer than its time to live from now: else a clock that was set back would keep it alive."""
+    latest = tx.now() + pipeline.settings.lease_ttl
+    tx.connection.execute(
+        sa.update(leases)
+        .where(leases.c.pipeline == pipeline.name, leases.c.expires_at > latest)
+        .values(expires_at=latest)
+    )
+
+
 def revoke(tx: Tx, pipeline: str, kind: LeaseKind, *, actor: str, reason: str) -> None:
     """Take a lease back; its holder learns it at its next step."""
     gone = tx.connection.execute(
@@ -150,9 +180,16 @@ def unpin_restores(tx: Tx, pipeline: str) -> None:
 def _why_no_cleanup(tx: Tx, pipeline: str) -> str | None:
     for kind in LeaseKind:
         if (held := read_lease(tx, pipeline, kind)) is not None:
-            return f"a {kind} by {held.owner} holds the lease"
+            return _held_by(held)
     busy = tx.connection.execute(sa.select(guards.none_in_flight(pipeline))).scalar_one()
-    return None if busy else "a checkpoint is in flight"
+    return None if busy else "a checkpoint is in flight. Try again later."
+
+
+def _held_by(lease: Lease) -> str:
+    return (
+        f"a {lease.kind} by {lease.owner} holds the lease until {lease.expires_at:%H:%M:%S} UTC. Wait for it; or, when "
+        f"it is dead for certain, take its lease with `ckpt leases break {lease.pipeline} {lease.kind}`."
+    )
 
 
 def _grant(tx: Tx, pipeline: Pipeline, kind: LeaseKind, owner: str, token: str) -> Lease:

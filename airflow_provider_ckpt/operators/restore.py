@@ -130,7 +130,9 @@ class DecideRestoreOperator(RestoringOperator):
         return {
             "start": _describe(choice),
             "checkpoint": None if chosen is None else chosen.ref.id,
-            "is_lossy": bool(price.duplicated or price.rolled_back or price.passed_over),
+            "is_lossy": bool(
+                set(price.duplicated) - set(price.accepted_before) or price.rolled_back or price.passed_over
+            ),
         }
 
 

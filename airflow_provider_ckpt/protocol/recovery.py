@@ -30,12 +30,29 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """Duplicates that a person accepted for a start from which no checkpoint has completed yet."""
+
+    sinks: frozenset[str] = frozenset()
+    start: int = 0  # the checkpoint that it was given for; 0: for a start from nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What a restore may do without asking."""
 
     allow_fallback: bool = True  # past corrupt checkpoints to an older one
     allow_fresh_start: bool = False
     accept_duplicates: frozenset[str] = field(default_factory=frozenset)  # sinks, by name
+    consent: Consent = field(default_factory=Consent)  # what was accepted before, and still holds
+
+    def accepts(self, sink: str, start: int) -> bool:
+        """Whether rows may come twice in this sink after a start from that checkpoint, 0 for none."""
+        return sink in self.accept_duplicates or self.has_accepted(sink, start)
+
+    def has_accepted(self, sink: str, start: int) -> bool:
+        """It was accepted before, for a start that is not newer: nothing more is doubled than was asked about."""
+        return sink in self.consent.sinks and start >= self.consent.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +83,17 @@ class Price:
     passed_over: tuple[tuple[int, str], ...] = ()  # newer checkpoints that could not be used, and why
     rolled_back: tuple[str, ...] = ()  # sinks that go back to an older version
     duplicated: tuple[str, ...] = ()  # sinks that may see rows twice, accepted by name
+    accepted_before: tuple[str, ...] = ()  # those of them that a person was asked about for an earlier attempt
 
     def __str__(self) -> str:
         parts = [f"replays {format_duration(self.replay)}" if self.replay else "replays nothing"]
         parts += [f"passes over {id_} ({why})" for id_, why in self.passed_over]
         parts += [f"rolls back sink {sink}" for sink in self.rolled_back]
-        parts += [f"may duplicate rows in sink {sink}" for sink in self.duplicated]
+        parts += [f"may duplicate rows in sink {sink}{self._since_when(sink)}" for sink in self.duplicated]
         return ", ".join(parts)
+
+    def _since_when(self, sink: str) -> str:
+        return " (accepted before)" if sink in self.accepted_before else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +134,17 @@ def choose(
         raise Refused(_fallback_text(pipeline, chosen, passed_over))
     price = _price(chosen, passed_over, sinks or {}, policy, intact, now)
     return Choice(rung=Rung.CHECKPOINT, checkpoint=chosen, price=price)
+
+
+def consent_of(last: Attempt | None, completed: Sequence[Checkpoint], start: int) -> Consent:
+    """What a person accepted for the last attempt, and for those before it that came to nothing.
+
+    :param completed: the completed checkpoints of the pipeline.
+    :param start: the newest of them on the timeline: where the last attempt has started, as it completed none itself.
+    """
+    if last is None or any(each.attempt == last.number for each in completed):
+        return Consent()
+    return Consent(sinks=last.accepted, start=start)
 
 
 def is_tip_spent(last: Attempt, completed: Sequence[Checkpoint]) -> bool:
@@ -219,9 +251,7 @@ def _judge_sinks(
     """Which sinks would roll back and which would see rows twice; refused unless both are allowed."""
     first = 0 if start is None else start.id
     beyond = {name: marker for name, marker in sorted(sinks.items()) if (marker.committed or 0) > first}
-    refused = [
-        name for name, m in beyond.items() if not m.can_go_back_to(first) and name not in policy.accept_duplicates
-    ]
+    refused = [name for name, m in beyond.items() if not m.can_go_back_to(first) and not policy.accepts(name, first)]
     if refused:
         newest = beyond[refused[0]].committed
         what = f"Checkpoint {start} can not be restored" if start else f"Pipeline {pipeline} can not start from nothing"

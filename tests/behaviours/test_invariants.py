@@ -700,6 +700,7 @@ def test_invariant_17_a_choice_that_can_not_be_kept_says_so(house: House) -> Non
     driver = house.pipeline(with_sink=True)
     first, second = house.checkpoint(driver), house.checkpoint(driver)
     house.restore(to=first.id, with_sink=True, policy=Policy(accept_duplicates=frozenset({SINK})))
+    house.store.checkpoints.judge(first, Verdict.CORRUPT, "a bit flipped.", actor="tester")
     with pytest.raises(Refused, match="Attempt 2 was planned to start there"):
         house.restore(with_sink=True)
     assert house.restore(with_sink=True, target=Target(id=second.id)).attempt.restored_from == second.id

@@ -170,7 +170,7 @@ RESTORE = (
         name="who accepts duplicates in one sink accepts them in all",
         area=Area.RESTORE,
         file=_RECOVERY,
-        text="and name not in policy.accept_duplicates",
+        text="and not policy.accepts(name, first)",
         replacement="and not policy.accept_duplicates",
         tests=("tests/unit/test_recovery.py::test_duplicates_are_accepted_by_name_only",),
     ),
@@ -185,9 +185,9 @@ RESTORE = (
     Bug(
         name="a restore fences an attempt that is alive",
         area=Area.RESTORE,
-        file=_RESTORE,
-        text="return attempt if silence < found.settings.attempt_ttl else None",
-        replacement="return attempt if silence > found.settings.attempt_ttl else None",
+        file="airflow_provider_ckpt/metastore/attempts.py",
+        text="return attempt if tx.now() - attempt.heartbeat_at < pipeline.settings.attempt_ttl else None",
+        replacement="return None",
         tests=(f"{_INVARIANT}_15_restore_waits_for_the_time_to_live_unless_the_old_one_is_proven_dead",),
     ),
     Bug(
