@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.metastore import Inventory
-from airflow_provider_ckpt.protocol.duration import approximate
+from airflow_provider_ckpt.protocol.duration import approximate, format_duration
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState, LeaseKind
 from airflow_provider_ckpt.protocol.restart import GiveUp, Restart, decide
 
@@ -60,14 +60,24 @@ def _judge(context: Context, inventory: Inventory, attempt: Attempt, jitter: flo
         case AttemptStatus.PREPARING:
             why = f"Attempt {number} was numbered and never planned: a restore has died."
             return Diagnosis(need=Need.RESTORE, why=why, attempt=number)
-        case AttemptStatus.PLANNED if now - (attempt.planned_at or now) <= ttl:
-            return Diagnosis(need=Need.NOTHING, why=f"Attempt {number} waits for its driver.", attempt=number)
         case AttemptStatus.PLANNED:
-            why = f"Attempt {number} was planned and no driver has claimed it."
-            return Diagnosis(need=Need.RESTORE, why=why, attempt=number)
+            return _judge_planned(inventory, attempt)
         case AttemptStatus.RUNNING if now - (attempt.heartbeat_at or now) <= ttl:
             return Diagnosis(need=Need.NOTHING, why=f"Attempt {number} is alive.", attempt=number)
     return _after_failure(context, inventory, attempt, jitter)
+
+
+def _judge_planned(inventory: Inventory, attempt: Attempt) -> Diagnosis:
+    """A driver that is on its way has `claim_timeout`: it may wait in a cluster's queue for longer than a heartbeat."""
+    settings, now, number = inventory.pipeline.settings, inventory.now, attempt.number
+    is_submitted = attempt.submitted_at is not None
+    limit = settings.claim_timeout if is_submitted else settings.attempt_ttl
+    if now - (attempt.submitted_at or attempt.planned_at or now) <= limit:
+        where = f", submitted as {attempt.application_id}" if attempt.application_id else ""
+        return Diagnosis(need=Need.NOTHING, why=f"Attempt {number} waits for its driver{where}.", attempt=number)
+    what = "submitted" if is_submitted else "planned"
+    why = f"Attempt {number} was {what} and no driver has claimed it within {format_duration(limit)}."
+    return Diagnosis(need=Need.RESTORE, why=why, attempt=number)
 
 
 def _after_failure(context: Context, inventory: Inventory, attempt: Attempt, jitter: float) -> Diagnosis:

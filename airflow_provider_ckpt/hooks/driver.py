@@ -12,6 +12,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_ckpt.hooks.ckpt import Access
+from airflow_provider_ckpt.hooks.cluster import Application, ClusterKind
 from airflow_provider_ckpt.metastore import feel
 from airflow_provider_ckpt.protocol.errors import CkptError
 from airflow_provider_ckpt.spark.conf import ATTEMPT, METASTORE, PIPELINE, STORAGE, WORK
@@ -24,6 +25,7 @@ _NOT_WAITING = {
     "spark.kubernetes.submission.waitAppCompletion": "false",
     "spark.standalone.submit.waitAppCompletion": "false",
 }
+_ONCE = {"spark.yarn.maxAppAttempts": "1"}  # a second driver of the same attempt is refused: the restore Dag decides
 _ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv", "spark.kubernetes.driverEnv")
 
 
@@ -62,10 +64,39 @@ class DriverHook(SparkSubmitHook):
     def exit_code(self) -> int | None:
         return None if self._submit_sp is None else self._submit_sp.returncode
 
-    def submit_and_leave(self, application: str) -> None:
-        """In cluster mode: spark-submit ends when the driver is accepted, and the store says what becomes of it."""
-        self._conf = {**self._conf, **_NOT_WAITING}
+    def submit_and_leave(self, application: str) -> Application | None:
+        """In cluster mode: spark-submit ends when the driver is accepted, and the metastore says what becomes of it.
+
+        :return: what the cluster knows it by.
+        """
+        self._conf = {**_ONCE, **self._conf, **_NOT_WAITING}
         self.submit(application)
+        return self.submitted
+
+    @property
+    def submitted(self) -> Application | None:
+        """As far as spark-submit has said it by now."""
+        if self._yarn_application_id:
+            return Application(kind=ClusterKind.YARN, id=self._yarn_application_id, url=self._resource_manager())
+        if self._kubernetes_driver_pod:
+            namespace = self._connection.get("namespace") or "default"
+            return Application(kind=ClusterKind.KUBERNETES, id=self._kubernetes_driver_pod, url=namespace)
+        if self._driver_id:
+            url = str(self._connection.get("rest_endpoint") or "").rstrip("/")
+            return Application(kind=ClusterKind.STANDALONE, id=self._driver_id, url=url)
+        return None
+
+    def _resource_manager(self) -> str:
+        try:
+            return str(self._get_yarn_rm_base_url())
+        except ValueError:
+            self.log.warning(
+                "The connection %s does not say where YARN's resource manager answers (extra "
+                "yarn_resourcemanager_webapp_address): an application that dies in its queue is noticed after "
+                "claim_timeout only, and none is ended through the cluster.",
+                self._conn_id,
+            )
+            return ""
 
     def end(self) -> None:
         if self._submit_sp is not None and self._submit_sp.poll() is None:

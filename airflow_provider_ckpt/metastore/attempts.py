@@ -17,6 +17,7 @@ from airflow_provider_ckpt.metastore.leases import unpin_restores
 from airflow_provider_ckpt.metastore.pipelines import bump_revision, lock_pipeline, read_pipeline
 from airflow_provider_ckpt.metastore.rows import attempt_of
 from airflow_provider_ckpt.metastore.schema import attempts, pipelines
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph, graph_from_json
 from airflow_provider_ckpt.protocol.errors import Fenced, LeaseLost, LostRace, NotFound, Refused
 from airflow_provider_ckpt.protocol.phases import Phase
@@ -163,6 +164,25 @@ class Attempts:
                 reason=reason or start.rung,
             )
             return _read_existing(tx, lease.pipeline, number)
+
+    def note_submitted(self, pipeline: str, number: int, submission: JsonObject | None = None, id_: str = "") -> bool:
+        """Say that a driver is on its way, and what the cluster knows it by once it does; False: it is not wanted.
+
+        From the first word on it has `claim_timeout` to claim the attempt.
+        """
+        with self._engine.write() as tx:
+            lock_pipeline(tx, pipeline)
+            named = {} if submission is None else {"submission": submission, "application_id": clean(id_)}
+            tx.connection.execute(
+                sa.update(attempts)
+                .where(_is_attempt(pipeline, number))
+                .values(submitted_at=sa.func.coalesce(attempts.c.submitted_at, tx.now_sql), **named)
+            )
+            if submission is not None:
+                tx.record("attempt.submitted", pipeline, attempt=number, actor=id_, detail=submission)
+            wanted = sa.and_(guards.actor_is_current(pipeline, number), _is_attempt(pipeline, number))
+            alive = sa.select(sa.exists().where(wanted, attempts.c.status.in_(sorted(ALIVE))))
+            return tx.connection.execute(alive).scalar_one()
 
     def claim(
         self, pipeline: str, number: int, claim: str, graph: Graph, *, application_id: str = "", host: str = ""

@@ -11,7 +11,7 @@ from airflow_provider_ckpt.metastore.checkpoints import expire, read_checkpoint,
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
 from airflow_provider_ckpt.metastore.failing import fail_checkpoint
 from airflow_provider_ckpt.metastore.leases import read_lease, revoke, shorten_leases
-from airflow_provider_ckpt.metastore.pipelines import bump_revision, desire, lock_pipeline
+from airflow_provider_ckpt.metastore.pipelines import bump_revision, desire, has_started_since, lock_pipeline
 from airflow_provider_ckpt.metastore.rows import (
     checkpoint_of,
     cut_of,
@@ -24,7 +24,7 @@ from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.manifest import consumed_to_json
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.reasons import CLEANUP_SKIPS, FailureReason
+from airflow_provider_ckpt.protocol.reasons import CLEANUP_SKIPS, FailureReason, SkipReason
 from airflow_provider_ckpt.protocol.records import (
     AckStatus,
     Capture,
@@ -59,7 +59,8 @@ class Barriers:
             expire(tx, pipeline.name, actor=request.requested_by)
             shorten_leases(tx, pipeline)
             seen = _look(tx, pipeline)
-            if (skip := why_skip(request, seen)) is not None:
+            skip = _started_again(tx, request) or why_skip(request, seen)
+            if skip is not None:
                 return _skip(tx, request, skip)
             _refuse_taken_name(tx, request)
             _end_deferral(tx, request, seen)
@@ -130,6 +131,12 @@ def _look(tx: Tx, pipeline: Pipeline) -> Situation:
         last_ended_at=newest.ended_at if newest else None,
         now=tx.now(),
     )
+
+
+def _started_again(tx: Tx, request: TriggerRequest) -> Skip | None:
+    if not has_started_since(tx, request.pipeline, request.since):
+        return None
+    return Skip(reason=SkipReason.STARTED_AGAIN, detail="somebody has started the pipeline since")
 
 
 def _skip(tx: Tx, request: TriggerRequest, skip: Skip) -> Triggered:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from airflow_provider_ckpt.metastore.engine import Engine, Tx
 from airflow_provider_ckpt.metastore.rows import pipeline_of
-from airflow_provider_ckpt.metastore.schema import pipelines
+from airflow_provider_ckpt.metastore.schema import events, pipelines
 from airflow_provider_ckpt.protocol.errors import Misused, NotFound
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.records import DesiredState, Pipeline
@@ -49,18 +49,40 @@ class Pipelines:
             tx.record("pipeline.changed", name, actor=actor, detail=settings.to_json())
 
     def desire(
-        self, name: str, state: DesiredState, *, actor: str, reason: str = "", attempt: int | None = None
+        self,
+        name: str,
+        state: DesiredState,
+        *,
+        actor: str,
+        reason: str = "",
+        attempt: int | None = None,
+        since: int | None = None,
     ) -> None:
-        """:param attempt: who wishes it means this attempt: nothing happens once a newer one has begun."""
+        """Say whether it should run.
+
+        :param attempt: who wishes it means this attempt: nothing happens once a newer one has begun.
+        :param since: the number of an event: nothing happens once somebody has started the pipeline after it.
+        """
         with self._engine.write() as tx:
             pipeline = lock_pipeline(tx, name)
-            if attempt is None or (pipeline.current_attempt or 0) <= attempt:
+            is_meant = attempt is None or (pipeline.current_attempt or 0) <= attempt
+            if is_meant and not has_started_since(tx, name, since):
                 desire(tx, name, state, actor=actor, reason=reason)
 
 
 def desire(tx: Tx, name: str, state: DesiredState, *, actor: str, reason: str) -> None:
     tx.connection.execute(sa.update(pipelines).where(pipelines.c.name == name).values(desired_state=state))
     tx.record(f"pipeline.{state}", name, actor=actor, reason=reason)
+
+
+def has_started_since(tx: Tx, name: str, since: int | None) -> bool:
+    """Whether somebody has said that the pipeline should run, after the event of that number."""
+    if since is None:
+        return False
+    started = sa.exists().where(
+        events.c.pipeline == name, events.c.kind == f"pipeline.{DesiredState.RUNNING}", events.c.seq > since
+    )
+    return bool(tx.connection.execute(sa.select(started)).scalar_one())
 
 
 def insert_pipeline(tx: Tx, name: str, settings: Settings, identity: str) -> bool:

@@ -74,6 +74,8 @@ def attempt_of(row: Row) -> Attempt:
         ended_at=row["ended_at"],
         failure=row["failure"],
         accepted=frozenset(row["accepted"] or ()),
+        submission=row["submission"],
+        submitted_at=row["submitted_at"],
     )
 
 

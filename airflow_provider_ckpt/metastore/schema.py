@@ -89,6 +89,8 @@ attempts = sa.Table(
     sa.Column("ended_at", Time),
     sa.Column("failure", sa.Text),
     sa.Column("accepted", Json),
+    sa.Column("submission", Json),  # what a cluster knows it by, from its submission on
+    sa.Column("submitted_at", Time),
 )
 
 checkpoints = sa.Table(

@@ -108,11 +108,12 @@ class Pulse:
     status: AttemptStatus
     is_current: bool
     is_silent: bool
+    is_unclaimed: bool  # it was submitted, and no driver has claimed it within `claim_timeout`
     failure: str | None
 
     @property
     def has_ended(self) -> bool:
-        return not self.is_current or self.is_silent or self.status not in ALIVE
+        return not self.is_current or self.is_silent or self.is_unclaimed or self.status not in ALIVE
 
 
 def feel(engine: Engine, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Pulse]:
@@ -129,11 +130,13 @@ def feel(engine: Engine, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, i
 
 
 def _pulse(row: sa.Row[Any], now: datetime) -> Pulse:
-    ttl = settings_from_json(row.settings).attempt_ttl
+    settings = settings_from_json(row.settings)
+    is_waiting = row.status == AttemptStatus.PLANNED and row.submitted_at is not None
     return Pulse(
         status=AttemptStatus(row.status),
         is_current=row.current_attempt == row.number,
-        is_silent=row.heartbeat_at is not None and now - row.heartbeat_at > ttl,
+        is_silent=row.heartbeat_at is not None and now - row.heartbeat_at > settings.attempt_ttl,
+        is_unclaimed=is_waiting and now - row.submitted_at > settings.claim_timeout,
         failure=row.failure,
     )
 

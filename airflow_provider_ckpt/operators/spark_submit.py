@@ -5,17 +5,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_provider_ckpt.operators.base import DEFAULT_CONN_ID, WAITING, given, hook_of, key_of, opened
-from airflow_provider_ckpt.protocol.records import AttemptStatus, DesiredState
-from airflow_provider_ckpt.triggers.attempt import AttemptTrigger, stop_pipeline
+from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, DesiredState
+from airflow_provider_ckpt.triggers.attempt import AttemptTrigger, Running, end_unclaimed, stop_pipeline
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
     from airflow_provider_ckpt.coordinator.context import Context
     from airflow_provider_ckpt.hooks.ckpt import Access
+    from airflow_provider_ckpt.hooks.driver import DriverHook
+
+_OLDER = 5  # attempts before this one whose applications are looked after
+_LAST_WORDS = 500  # characters of what spark-submit said
+_MAY_BE_LEFT = frozenset({AttemptStatus.SUPERSEDED, AttemptStatus.FAILED})
 
 
 class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
@@ -27,10 +32,11 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
 
     Every execution (first start, retry, clear, or Airflow resetting a task that it has lost sight of) plans a new
     attempt from the restart ladder, which fences the one before: two drivers may run for a moment, and only the newer
-    one counts. In cluster mode the task then waits in the triggerer; in client mode it holds the driver, and ends it
-    when a newer attempt takes over. A driver that fails is not retried here: the restore Dag decides. A task that is
-    killed stops the pipeline, and its driver ends by itself; the pipeline stays stopped until somebody clears the task
-    or starts it.
+    one counts. In cluster mode the task then waits in the triggerer, which asks the cluster too: an application that
+    ends before it has claimed its attempt, or does not claim it within `claim_timeout`, fails the attempt; one that was
+    replaced or is lost is ended through the cluster. In client mode the task holds the driver, and ends it when a newer
+    attempt takes over. A driver that fails is not retried here: the restore Dag decides. A task that is killed stops
+    the pipeline, and its driver ends by itself; the pipeline stays stopped until somebody clears the task or starts it.
 
     :param pipeline: the pipeline's name. (templated)
     :param attempt: a planned attempt to run; None, or one that has run already: plan the next. (templated)
@@ -68,6 +74,8 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
         self.ckpt_conn_id = ckpt_conn_id
         self._stopper = ""
         self._newest = 0  # the attempt that this execution runs or is about to plan
+        self._since: int | None = None  # the newest event when this execution began: a start after it is not undone
+        self._driver: DriverHook | None = None
 
     def execute(self, context: "TaskContext") -> None:
         self._stopper = f"airflow killed {key_of(context)}"
@@ -78,19 +86,27 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
             attempt = self._planned(ckpt) or self._plan(ckpt, access)
             self._newest = attempt
             self._wish_to_run(ckpt)  # the execution before this one may have been ended meanwhile
+            self._end_older(ckpt, attempt)
             self.log.info("Attempt %d of %s is submitted.", attempt, self.pipeline)
-            last_words = self._submit(access, attempt)
+            last_words = self._submit(ckpt, access, attempt)
             self._conclude(ckpt, attempt, last_words)
 
     def resume(self, context: "TaskContext", event: dict[str, Any]) -> None:
         with opened(self.ckpt_conn_id, context) as ckpt:
-            self._conclude(ckpt, event["attempt"], "it has fallen silent")
+            self._conclude(ckpt, event["attempt"], event.get("why") or "it was not heard of any more")
 
     def on_kill(self) -> None:
         """Airflow gives a task five seconds: enough to say that the pipeline is to stop, and its driver sees it."""
-        if self._stopper:
-            running = self.pipeline, self._newest
-            stop_pipeline(hook_of(self.ckpt_conn_id).access(), running, self.savepoint_on_kill, self._stopper)
+        if not self._stopper:
+            return
+        access, running = hook_of(self.ckpt_conn_id).access(), self._running()
+        stop_pipeline(access, running, self.savepoint_on_kill, self._stopper)
+        application = None if self._driver is None else self._driver.submitted
+        if application is not None:
+            end_unclaimed(access, running, dict(application.to_json()))
+
+    def _running(self) -> Running:
+        return Running(pipeline=self.pipeline, attempt=self._newest, since=self._since)
 
     def _declare(self, ckpt: "Context") -> None:
         from airflow_provider_ckpt.coordinator.declaring import declare
@@ -101,8 +117,11 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
     def _wish_to_run(self, ckpt: "Context") -> None:
         """A pipeline that was stopped by a person stays stopped, unless it was by killing this task."""
         pipeline = ckpt.store.pipelines.get(self.pipeline)
-        if pipeline.desired_state is DesiredState.RUNNING:
-            return
+        if pipeline.desired_state is not DesiredState.RUNNING:
+            self._start_again(ckpt)
+        self._since = ckpt.store.events.position(self.pipeline)
+
+    def _start_again(self, ckpt: "Context") -> None:
         stopped = ckpt.store.events.last(self.pipeline, f"pipeline.{DesiredState.STOPPED}")
         if stopped is None or stopped.actor != self._stopper:
             raise AirflowSkipException(
@@ -132,17 +151,38 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
         )
         return restore(ckpt, self.pipeline, options, on_wait=partial(self.log.info, WAITING)).attempt.number
 
-    def _submit(self, access: "Access", attempt: int) -> str:
+    def _end_older(self, ckpt: "Context", attempt: int) -> None:
+        """End what older attempts have left on a cluster: they are fenced, and have no task that waits for them."""
+        for each in ckpt.store.attempts.newest(self.pipeline, before=attempt, limit=_OLDER):
+            if each.status in _MAY_BE_LEFT:
+                _end_application(each)
+
+    def _submit(self, ckpt: "Context", access: "Access", attempt: int) -> str:
         """Hold the driver in client mode, and give back its last words; in cluster mode wait in the triggerer."""
         from airflow_provider_ckpt.hooks.driver import hold, told
 
+        ckpt.store.attempts.note_submitted(self.pipeline, attempt)
         with told(self._get_hook(), access, self.pipeline, attempt) as hook:
+            self._driver = hook
             if hook.is_cluster_mode:
-                hook.submit_and_leave(self.application)
-                self._wait(attempt)
+                self._wait(attempt, self._submit_to_cluster(ckpt, hook, attempt))
             return hold(hook, access, (self.pipeline, attempt), self.application)
 
-    def _wait(self, attempt: int) -> None:
+    def _submit_to_cluster(self, ckpt: "Context", hook: "DriverHook", attempt: int) -> dict[str, Any] | None:
+        """What the cluster knows the driver by; one that nobody wants any more is ended at once."""
+        try:
+            application = hook.submit_and_leave(self.application)
+        except AirflowException as error:
+            self._conclude(ckpt, attempt, f"it could not be submitted: {str(error)[-_LAST_WORDS:]}")
+            raise
+        if application is None:
+            return None
+        document = dict(application.to_json())
+        if not ckpt.store.attempts.note_submitted(self.pipeline, attempt, document, application.id):
+            application.kill()
+        return document
+
+    def _wait(self, attempt: int, application: dict[str, Any] | None) -> None:
         self.defer(
             trigger=AttemptTrigger(
                 ckpt_conn_id=self.ckpt_conn_id,
@@ -150,6 +190,8 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
                 attempt=attempt,
                 savepoint=self.savepoint_on_kill,
                 stopper=self._stopper,
+                since=self._since,
+                application=application,
             ),
             method_name="resume",
         )
@@ -160,6 +202,8 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
         if attempt.is_alive and last_words:
             ckpt.store.attempts.end(self.pipeline, number, AttemptStatus.FAILED, actor=ckpt.actor, failure=last_words)
             attempt = ckpt.store.attempts.get(self.pipeline, number)
+        if attempt.status in _MAY_BE_LEFT:
+            _end_application(attempt)
         match attempt.status:
             case AttemptStatus.FINISHED | AttemptStatus.STOPPED:
                 self.log.info("Attempt %d of %s is %s.", number, self.pipeline, attempt.status)
@@ -168,3 +212,11 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
             case _:
                 why = attempt.failure or "its driver has ended and did not say so: does the program use the agent?"
                 raise AirflowFailException(f"Attempt {number} of {self.pipeline} has failed: {why}")
+
+
+def _end_application(attempt: Attempt) -> None:
+    """Through the cluster, where it is known there; one that has ended already stays as it is."""
+    from airflow_provider_ckpt.hooks.cluster import Application
+
+    if attempt.submission is not None:
+        Application.from_json(attempt.submission).kill()

@@ -14,6 +14,7 @@ class SkipReason(StrEnum):
     RESTORING = "restoring"  # a restore holds the lease
     CLEANUP_ACTIVE = "cleanup-active"  # a cleanup holds the lease
     CLEANUP_RUN_ACTIVE = "cleanup-run-active"  # Airflow has queued or running cleanup Dag runs
+    STARTED_AGAIN = "started-again"  # it was to be stopped, and somebody has started it since
     CLEANUP_DUE = "cleanup-due"  # a cleanup has waited its maximum deferral: it goes first
 
 

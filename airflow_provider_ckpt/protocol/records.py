@@ -290,6 +290,8 @@ class Attempt:
     ended_at: datetime | None
     failure: str | None
     accepted: frozenset[str] = frozenset()  # sinks in which a person accepted duplicates for this start
+    submission: JsonObject | None = None  # what a cluster knows its application by
+    submitted_at: datetime | None = None  # None: nobody has begun to start a driver for it
 
     @property
     def is_alive(self) -> bool:
@@ -376,6 +378,7 @@ class TriggerRequest:
     is_last: bool = False  # of an attempt that ends: also of a pipeline that is meant to be stopped
     then_stop: bool = False  # the pipeline is meant to be stopped from now on
     attempt: int | None = None  # the one that is meant: skipped once a newer one has begun
+    since: int | None = None  # the number of an event: skipped once somebody has started the pipeline after it
 
     def __post_init__(self) -> None:
         if not self.key or not self.requested_by:

@@ -20,6 +20,7 @@ class Settings:
     timeout: timedelta = timedelta(minutes=10)  # from the trigger to the last acknowledgement
     tolerable_failures: int = 3  # this many failed in a row make the pipeline unhealthy
     attempt_ttl: timedelta = timedelta(seconds=60)  # a heartbeat older than this is silence
+    claim_timeout: timedelta = timedelta(minutes=10)  # from a submission until its driver has claimed the attempt
     lease_ttl: timedelta = timedelta(minutes=2)  # of cleanups and restores, renewed while they work
     max_deferral: timedelta = timedelta(minutes=10)  # how long cleanup and triggering may put each other off
     orphan_grace: timedelta = timedelta(hours=1)  # after a checkpoint ended, before its stray files count as orphans
@@ -46,7 +47,7 @@ class Settings:
 
 _DURATIONS = tuple(each.name for each in fields(Settings) if each.type in ("timedelta", timedelta))
 _MOST_DIGITS = 18
-_POSITIVE = frozenset({"timeout", "attempt_ttl", "lease_ttl"})
+_POSITIVE = frozenset({"timeout", "attempt_ttl", "claim_timeout", "lease_ttl"})
 
 
 def settings_from_json(document: JsonObject) -> Settings:

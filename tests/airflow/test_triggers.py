@@ -15,7 +15,7 @@ from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import AttemptStatus, DesiredState, Ref
 from airflow_provider_ckpt.protocol.settings import change_settings
 from airflow_provider_ckpt.triggers import events, watching
-from airflow_provider_ckpt.triggers.attempt import AttemptTrigger, stop_pipeline
+from airflow_provider_ckpt.triggers.attempt import AttemptTrigger, Running, stop_pipeline
 from airflow_provider_ckpt.triggers.checkpoint import CheckpointTrigger
 from airflow_provider_ckpt.triggers.events import ATTEMPT_FAILED, CHECKPOINT_COMPLETED, CkptEventTrigger
 from airflow_provider_ckpt.triggers.pipeline import PipelineTrigger
@@ -188,7 +188,7 @@ def test_an_attempt_that_ends_or_falls_silent_wakes_its_task(house: House) -> No
         )
         return await waiting
 
-    assert within_seconds(wait()) == {"attempt": 1}
+    assert within_seconds(wait()) == {"attempt": 1, "why": "it was not heard of any more"}
 
 
 def test_a_killed_run_stops_its_pipeline_with_a_savepoint_where_one_can_be_had(house: House) -> None:
@@ -285,7 +285,7 @@ def test_a_task_that_is_killed_again_stops_the_pipeline_again(house: House) -> N
     """The savepoint of the first time has the name: the second time there is none, and it stops all the same."""
     driver = house.pipeline()
     access = CkptHook(CONN).access()
-    stop_pipeline(access, (NAME, 1), "last", "airflow killed it")
+    stop_pipeline(access, Running(pipeline=NAME, attempt=1), "last", "airflow killed it")
     first = house.store.checkpoints.in_flight(NAME)
     assert first is not None
     assert first.name == "last"
@@ -297,7 +297,7 @@ def test_a_task_that_is_killed_again_stops_the_pipeline_again(house: House) -> N
         house.restore()
         attempt = house.store.pipelines.get(NAME).current_attempt or 0
         house.store.attempts.claim(NAME, attempt, "driver", Graph(()))
-        stop_pipeline(access, (NAME, attempt), "last", "airflow killed it")
+        stop_pipeline(access, Running(pipeline=NAME, attempt=attempt), "last", "airflow killed it")
         assert house.store.pipelines.get(NAME).desired_state is DesiredState.STOPPED
 
 

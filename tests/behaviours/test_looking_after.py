@@ -209,3 +209,39 @@ def test_the_advice_rests_on_the_pipelines_own_history(house: House) -> None:
     assert advice.cost == timedelta(seconds=2)
     interval = house.store.pipelines.get(NAME).settings.interval
     assert interval == timedelta(seconds=round(advice.interval.total_seconds()))
+
+
+# a driver that is on its way
+
+
+def test_an_attempt_that_was_submitted_has_its_own_time_to_be_claimed(house: House) -> None:
+    """In a cluster's queue it is not heard of, for longer than a heartbeat may be missed: nobody replaces it."""
+    house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
+    house.restore()
+    assert house.store.attempts.note_submitted(NAME, 1)
+    assert house.store.attempts.note_submitted(NAME, 1, {"kind": "yarn"}, "application_1")
+    house.pass_time(minutes=9)
+    waits = a_diagnosis(house)
+    assert (waits.need, waits.why) == (Need.NOTHING, "Attempt 1 waits for its driver, submitted as application_1.")
+    assert not feel(house.store.engine, [(NAME, 1)])[NAME, 1].has_ended
+    house.pass_time(minutes=1, seconds=1)
+    assert a_diagnosis(house).need is Need.RESTORE
+    assert feel(house.store.engine, [(NAME, 1)])[NAME, 1].is_unclaimed
+    house.restore()
+    assert not house.store.attempts.note_submitted(NAME, 1, {"kind": "yarn"}, "application_1"), "it was replaced"
+
+
+def test_an_attempt_that_nobody_submits_is_planned_anew_soon(house: House) -> None:
+    house.store.pipelines.create(NAME, SETTINGS, identity="tester", actor="tester")
+    house.restore()
+    house.pass_time(minutes=1, seconds=1)
+    assert a_diagnosis(house).need is Need.RESTORE
+
+
+def test_a_claimed_attempt_is_judged_by_its_heartbeat_alone(house: House) -> None:
+    driver = house.pipeline()
+    house.store.attempts.note_submitted(NAME, 1)
+    house.pass_time(hours=1)
+    driver.tick()
+    assert a_diagnosis(house).need is Need.NOTHING
+    assert not feel(house.store.engine, [(NAME, 1)])[NAME, 1].has_ended

@@ -4,6 +4,8 @@ from tests.mutants.bug import Area, Bug
 
 _WAYS_OUT = "tests/behaviours/test_ways_out.py::test"
 _CHECKPOINTING = "tests/behaviours/test_checkpointing.py::test"
+_LOOKING_AFTER = "tests/behaviours/test_looking_after.py::test"
+_CLUSTER = "tests/airflow/test_cluster_mode.py::test"
 _CLEANUP = "airflow_provider_ckpt/coordinator/cleanup.py"
 
 STUCK = (
@@ -64,6 +66,38 @@ STUCK = (
         text="leases.c.expires_at > latest)",
         replacement="leases.c.expires_at < latest)",
         tests=(f"{_WAYS_OUT}_a_lease_lasts_no_longer_than_its_time_to_live_where_the_clock_was_set_back",),
+    ),
+    Bug(
+        name="an application in the cluster's queue is replaced as soon as a heartbeat would be missed",
+        area=Area.RESTORE,
+        file="airflow_provider_ckpt/coordinator/diagnosis.py",
+        text="limit = settings.claim_timeout if is_submitted else settings.attempt_ttl",
+        replacement="limit = settings.attempt_ttl",
+        tests=(f"{_LOOKING_AFTER}_an_attempt_that_was_submitted_has_its_own_time_to_be_claimed",),
+    ),
+    Bug(
+        name="an application that has ended in the cluster is waited for",
+        area=Area.TRIGGERS,
+        file="airflow_provider_ckpt/triggers/attempt.py",
+        text="if sight is not None and sight.has_ended:",
+        replacement="if sight is not None and sight.has_ended and not sight.detail:",
+        tests=(f"{_CLUSTER}_an_application_that_dies_before_it_has_claimed_its_attempt_fails_it_at_once",),
+    ),
+    Bug(
+        name="a kill that comes late stops what somebody has started since",
+        area=Area.TRIGGERS,
+        file="airflow_provider_ckpt/metastore/pipelines.py",
+        text="events.c.seq > since",
+        replacement="events.c.seq < since",
+        tests=(f"{_CLUSTER}_a_late_kill_does_not_undo_a_start_that_came_after",),
+    ),
+    Bug(
+        name="an application that was replaced is left on the cluster",
+        area=Area.OPERATORS,
+        file="airflow_provider_ckpt/operators/spark_submit.py",
+        text="frozenset({AttemptStatus.SUPERSEDED, AttemptStatus.FAILED})",
+        replacement="frozenset({AttemptStatus.FAILED})",
+        tests=(f"{_CLUSTER}_an_application_that_was_replaced_is_ended_through_the_cluster",),
     ),
     Bug(
         name="a capture is repeated although a cut that names the lost base stands",

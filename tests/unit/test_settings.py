@@ -21,7 +21,7 @@ from airflow_provider_ckpt.protocol.settings import Settings, change_settings, s
 quick = examples(max_examples=40, deadline=None)
 
 DURATIONS = [each.name for each in fields(Settings) if isinstance(getattr(Settings(), each.name), timedelta)]
-POSITIVE = ["timeout", "attempt_ttl", "lease_ttl"]
+POSITIVE = ["timeout", "attempt_ttl", "claim_timeout", "lease_ttl"]
 MONTH = timedelta(days=30)
 
 durations = st.integers(1, MONTH // timedelta(milliseconds=1)).map(lambda count: timedelta(milliseconds=count))
@@ -58,6 +58,7 @@ def test_the_defaults_work_and_are_what_the_handbook_says() -> None:
         "timeout": "10m",
         "tolerable_failures": 3,
         "attempt_ttl": "1m",
+        "claim_timeout": "10m",
         "lease_ttl": "2m",
         "max_deferral": "10m",
         "orphan_grace": "1h",

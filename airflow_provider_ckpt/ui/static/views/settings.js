@@ -15,6 +15,7 @@ const MEANINGS = {
   recovery_time: "how long it may be down before people are told",
   remind_every: "people are told again of what lasts",
   attempt_ttl: "a heartbeat older than this is silence",
+  claim_timeout: "from a submission until its driver has claimed the attempt",
   lease_ttl: "of cleanups and restores, renewed while they work",
   max_deferral: "how long cleanup and triggering may put each other off",
   orphan_grace: "after a checkpoint ended, before its stray files count as orphans",
