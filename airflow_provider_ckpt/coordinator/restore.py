@@ -239,7 +239,8 @@ class _Ladder:
 
     def _candidate(self, checkpoint: Checkpoint) -> Candidate:
         on_timeline = self._timeline.holds(checkpoint.attempt, checkpoint.ref.id)
-        return Candidate(checkpoint=checkpoint, is_on_timeline=on_timeline)
+        stands = self._inventory.stands.get(checkpoint.ref.id, {})
+        return Candidate(checkpoint=checkpoint, is_on_timeline=on_timeline, stands=stands)
 
     def _waiting(self) -> Attempt | None:
         """An attempt that was planned and never claimed: a person may have chosen its start, so it is kept."""

@@ -19,6 +19,7 @@ from airflow_provider_ckpt.metastore.rows import checkpoint_of
 from airflow_provider_ckpt.metastore.schema import acks, checkpoints, cuts, evidence, sink_commits
 from airflow_provider_ckpt.protocol.errors import NotFound
 from airflow_provider_ckpt.protocol.phases import IN_FLIGHT, UNDECIDED, Phase
+from airflow_provider_ckpt.protocol.pledge import has_nothing
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import (
     AckStatus,
@@ -356,9 +357,10 @@ def _expect_sink_commits(tx: Tx, ref: Ref) -> None:
             "pipeline": ref.pipeline,
             "checkpoint": ref.id,
             "sink": sink,
-            "status": SinkStatus.PENDING,
+            "status": SinkStatus.NOTHING if has_nothing(ack["staged"]) else SinkStatus.PENDING,
             "staged": ack["staged"],
             "tries": 0,
+            "published": {"rows": 0} if has_nothing(ack["staged"]) else None,
         }
         for sink, ack in tx.connection.execute(sinks)
     ]

@@ -57,19 +57,21 @@ class Sinks:
             )
 
     def rolled_back(self, pipeline: str, sink: str, to: int, attempt: int) -> int:
-        """Note that a sink has taken back what it committed after checkpoint `to`; says how many checkpoints."""
+        """Note that a target went to where it was with checkpoint `to`; says how many checkpoints it has taken back.
+
+        Where it went forward again, to something that it had taken back, that is committed again.
+        """
+        is_allowed = (
+            sink_commits.c.pipeline == pipeline,
+            sink_commits.c.sink == sink,
+            guards.actor_is_current(pipeline, attempt),
+        )
+        is_beyond = (sink_commits.c.checkpoint > to, sink_commits.c.status == SinkStatus.COMMITTED)
+        is_back = (sink_commits.c.checkpoint == to, sink_commits.c.status == SinkStatus.ROLLED_BACK)
         with self._engine.write() as tx:
-            changed = tx.connection.execute(
-                sa.update(sink_commits)
-                .where(
-                    sink_commits.c.pipeline == pipeline,
-                    sink_commits.c.sink == sink,
-                    sink_commits.c.checkpoint > to,
-                    sink_commits.c.status == SinkStatus.COMMITTED,
-                    guards.actor_is_current(pipeline, attempt),
-                )
-                .values(status=SinkStatus.ROLLED_BACK)
-            )
+            change = sa.update(sink_commits).where(*is_allowed)
+            changed = tx.connection.execute(change.where(*is_beyond).values(status=SinkStatus.ROLLED_BACK))
+            tx.connection.execute(change.where(*is_back).values(status=SinkStatus.COMMITTED))
             tx.record("sink.rolled-back", pipeline, checkpoint=to, attempt=attempt, actor=sink, reason=f"back to {to}")
             return changed.rowcount
 

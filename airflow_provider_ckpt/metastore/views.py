@@ -15,6 +15,7 @@ from airflow_provider_ckpt.metastore.rows import ack_row_of, attempt_of, checkpo
 from airflow_provider_ckpt.metastore.schema import acks, attempts, checkpoints, pins, sink_commits
 from airflow_provider_ckpt.protocol.cut import Graph
 from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.pledge import stands_at
 from airflow_provider_ckpt.protocol.records import AckRow, Attempt, Checkpoint, Cut, Pipeline, Ref, SinkStatus
 
 _RETAINED = (Phase.COMMITTING, Phase.COMPLETED, Phase.DISCARDING)
@@ -42,6 +43,7 @@ class Inventory:
     pinned: frozenset[int]
     bases: frozenset[int]  # what the checkpoint in flight builds on
     published: dict[str, int]  # for each sink the newest checkpoint that the store knows to be committed
+    stands: dict[int, dict[str, int]]  # by checkpoint: sinks that committed nothing, and where their target is then
 
 
 class Views:
@@ -70,6 +72,7 @@ class Views:
                 pinned=_pinned(tx, pipeline),
                 bases=read_bases(tx, pipeline),
                 published=_published(tx, pipeline),
+                stands=_stands(tx, pipeline),
             )
 
 
@@ -101,3 +104,14 @@ def _published(tx: Tx, pipeline: str) -> dict[str, int]:
         .group_by(sink_commits.c.sink)
     )
     return {row.sink: row.newest for row in tx.connection.execute(statement)}
+
+
+def _stands(tx: Tx, pipeline: str) -> dict[int, dict[str, int]]:
+    statement = sa.select(sink_commits).where(
+        sink_commits.c.pipeline == pipeline, sink_commits.c.status.in_([SinkStatus.NOTHING, SinkStatus.ABANDONED])
+    )
+    found: dict[int, dict[str, int]] = {}
+    for row in tx.connection.execute(statement):
+        stands = stands_at(row.checkpoint, row.staged, SinkStatus(row.status))
+        found.setdefault(row.checkpoint, {})[row.sink] = stands
+    return found

@@ -73,9 +73,10 @@ class SinkStatus(StrEnum):
     UNKNOWN = "unknown"  # a commit was sent and its outcome is not known
     ABANDONED = "abandoned"  # a person resolved it as never to be committed
     ROLLED_BACK = "rolled-back"  # committed, and taken back by a restore to an older checkpoint
+    NOTHING = "nothing"  # no row was staged: there is nothing to commit, and the target stays as it is
 
 
-SINK_DONE = frozenset({SinkStatus.COMMITTED, SinkStatus.ABANDONED, SinkStatus.ROLLED_BACK})
+SINK_DONE = frozenset({SinkStatus.COMMITTED, SinkStatus.ABANDONED, SinkStatus.ROLLED_BACK, SinkStatus.NOTHING})
 
 
 class LeaseKind(StrEnum):

@@ -56,23 +56,24 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SinkMarker:
+    """What a sink's target says of itself."""
+
+    committed: int | None  # the newest checkpoint that is committed
+    attempt: int = 0  # the newest that has taken over
+    history: frozenset[int] = frozenset()  # the checkpoints that it can go back to; 0: to nothing
+
+    def can_go_to(self, checkpoint: int) -> bool:
+        return checkpoint in self.history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A checkpoint that has not been discarded, and whether it lies on the current timeline."""
 
     checkpoint: Checkpoint
     is_on_timeline: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkMarker:
-    """The newest checkpoint that a sink's target says it has published."""
-
-    committed: int | None
-    can_roll_back: bool = False
-    back_to: int = 0  # the oldest checkpoint that it can go back to; 0: to nothing
-
-    def can_go_back_to(self, checkpoint: int) -> bool:
-        return self.can_roll_back and checkpoint >= self.back_to
+    stands: Mapping[str, int] = field(default_factory=dict)  # sinks that had nothing to commit: where their target is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,8 @@ def choose(
         return _fresh(pipeline, passed_over, sinks or {}, policy, intact)
     if passed_over and not policy.allow_fallback:
         raise Refused(_fallback_text(pipeline, chosen, passed_over))
-    price = _price(chosen, passed_over, sinks or {}, policy, intact, now)
+    stands = next(each.stands for each in candidates if each.checkpoint == chosen)
+    price = _price(chosen, passed_over, sinks or {}, policy, intact, now, stands)
     return Choice(rung=Rung.CHECKPOINT, checkpoint=chosen, price=price)
 
 
@@ -231,8 +233,9 @@ def _price(
     policy: Policy,
     intact: Mapping[int, bool],
     now: datetime,
+    stands: Mapping[str, int],
 ) -> Price:
-    rolled_back, duplicated = _judge_sinks(chosen.ref.pipeline, chosen.ref, sinks, policy, intact)
+    rolled_back, duplicated = _judge_sinks(chosen.ref.pipeline, chosen.ref, sinks, policy, intact, stands)
     return Price(
         replay=max(now - chosen.triggered_at, timedelta(0)),
         passed_over=passed_over,
@@ -247,11 +250,14 @@ def _judge_sinks(
     sinks: Mapping[str, SinkMarker],
     policy: Policy,
     intact: Mapping[int, bool],
+    stands: Mapping[str, int] | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Which sinks would roll back and which would see rows twice; refused unless both are allowed."""
     first = 0 if start is None else start.id
     beyond = {name: marker for name, marker in sorted(sinks.items()) if (marker.committed or 0) > first}
-    refused = [name for name, m in beyond.items() if not m.can_go_back_to(first) and not policy.accepts(name, first)]
+    older = stands or {}
+    rolled_back = tuple(name for name, m in beyond.items() if m.can_go_to(first) or m.can_go_to(older.get(name, first)))
+    refused = [name for name in beyond if name not in rolled_back and not policy.accepts(name, first)]
     if refused:
         newest = beyond[refused[0]].committed
         what = f"Checkpoint {start} can not be restored" if start else f"Pipeline {pipeline} can not start from nothing"
@@ -261,7 +267,6 @@ def _judge_sinks(
             f"{start or 'nothing'} would be written twice. {instead} duplicates in that sink with "
             f"--accept-duplicates {refused[0]}."
         )
-    rolled_back = tuple(name for name, marker in beyond.items() if marker.can_go_back_to(first))
     return rolled_back, tuple(name for name in beyond if name not in rolled_back)
 
 

@@ -33,7 +33,6 @@ from airflow_provider_ckpt.protocol.records import (
     Checkpoint,
     DesiredState,
     Ref,
-    SinkStatus,
     TriggerRequest,
 )
 from airflow_provider_ckpt.spark.asking import Asked
@@ -379,12 +378,12 @@ class Attachment:
     def _settle_sinks(self, ref: Ref) -> None:
         """What it had pledged is done with, by its own cut: a later one may have pledged more, and failed."""
         commits, cuts = patiently(lambda: (self._store.sinks.of(ref), self._store.barriers.cuts(ref)))
-        committed = {each.sink for each in commits if each.status is SinkStatus.COMMITTED}
+        resolved = {each.sink for each in commits if not each.published}
         for query in self._queries:
             if query.seat is not None and query.name in cuts:
                 batch = cuts[query.name].properties.get("committed")
-                is_committed = query.seat.name.sink in committed
-                query.seat.completed(ref, batch if isinstance(batch, int) else None, is_committed=is_committed)
+                is_resolved = query.seat.name.sink in resolved
+                query.seat.completed(batch if isinstance(batch, int) else None, is_resolved=is_resolved)
 
     def _learn(self, taken: _Taken, checkpoint: Checkpoint) -> None:
         taken.checkpointing.learn(checkpoint)

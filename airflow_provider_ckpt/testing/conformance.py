@@ -20,7 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from airflow_provider_ckpt.protocol.codec import JsonObject, canonical
-from airflow_provider_ckpt.protocol.errors import Fenced
+from airflow_provider_ckpt.protocol.errors import Fenced, Refused
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.spark.sinks.base import Name, Publication, Published, Sink, Slot
 from airflow_provider_ckpt.testing.faults import Crashed
@@ -47,7 +47,7 @@ class Subject(Protocol):
         """A new handle on the same target."""
 
     def rows(self, numbers: Sequence[int]) -> Any:
-        """A batch with a row for each number, as `stage` wants it."""
+        """A batch with a row for each number, as `stage` wants it; there may be none."""
 
     def read(self) -> list[int]:
         """The numbers that an outside reader of the target sees now."""
@@ -77,9 +77,11 @@ class Trial:
         return staged.document
 
     def publication(self, id_: int, batches: Sequence[JsonObject], *, attempt: int = 1) -> Publication:
+        """One that continues what is committed now."""
         staged = self.subject.open().prepare(batches)
         canonical(staged)
-        return Publication(ref=Ref(self.name.pipeline, id_), name=self.name, attempt=attempt, staged=staged)
+        ref, after = Ref(self.name.pipeline, id_), self.committed()
+        return Publication(ref=ref, name=self.name, attempt=attempt, after=after, staged=staged)
 
     def publish(self, id_: int, numbers: Sequence[int], *, attempt: int = 1) -> Publication:
         """Stage one batch and publish it."""
@@ -148,11 +150,59 @@ def a_publication_is_whole_and_marked(trial: Trial) -> None:
     _must(published.rows == sum(trial.expected.values()), f"commit says {published.rows} rows")
 
 
-def nothing_to_publish_sets_the_marker(trial: Trial) -> None:
-    trial.stage(0, [1])  # there is a target
-    trial.subject.open().recover(trial.name, 1)
-    trial.commit(trial.publication(3, []))
-    trial.check("after an empty publication", marker=3)
+def a_batch_without_rows_leaves_nothing_behind(trial: Trial) -> None:
+    trial.stage(0, [])
+    _check_nothing_left(trial)
+    trial.publish(1, [1])
+    trial.stage(2, [])
+    _check_nothing_left(trial)
+    trial.check("after a batch without rows", marker=1)
+
+
+def the_marker_names_the_newest_attempt(trial: Trial) -> None:
+    trial.publish(1, [1])
+    found = trial.subject.open().recover(trial.name, 3).attempt
+    _must(found == 3, f"after attempt 3 has taken over, recover says {found}")  # noqa: PLR2004
+    found = trial.subject.open().marker(trial.name).attempt
+    _must(found == 3, f"after attempt 3 has taken over, the marker says {found}")  # noqa: PLR2004
+
+
+def a_target_that_stands_elsewhere_is_left_as_it_is(trial: Trial) -> None:
+    """A commit continues what its checkpoint saw: a target that is behind, or beyond, would lose or double rows."""
+    trial.publish(1, [1])
+    trial.publish(2, [2])
+    kept = trial.publication(4, [trial.stage(4, [4])])
+    for after in (None, 1, 3):
+        is_refused = _refuses(lambda a=after: trial.commit(replace(kept, after=a)), Refused)  # type: ignore[misc]
+        trial.check(f"after a commit that continues {after or 'nothing'}, and not 2", marker=2)
+        _must(is_refused, f"a commit that continues {after or 'nothing'} was not refused by a target that is at 2")
+    trial.commit(kept)
+    trial.expected.update([4])
+    trial.check("after a commit that was refused elsewhere, and continues what is there", marker=4)
+
+
+def a_checkpoint_of_a_branch_left_behind_is_not_committed(trial: Trial) -> None:
+    for id_ in (1, 2):
+        trial.publish(id_, [id_])
+    left_behind = trial.publication(3, [trial.stage(3, [3])])
+    sink = trial.subject.open()
+    sink.recover(trial.name, 2)
+    if 1 not in sink.history(trial.name):
+        return
+    sink.roll_back(trial.name, 2, 1)
+    trial.expected.subtract([2])
+    trial.expected += Counter()
+    is_refused = _refuses(lambda: trial.commit(replace(left_behind, attempt=2)), Refused)
+    trial.check("after a commit of what a roll back has left behind", marker=1)
+    _must(is_refused, "what a roll back has left behind was committed")
+    if 2 not in sink.history(trial.name):  # noqa: PLR2004
+        return
+    sink.roll_back(trial.name, 2, 2)
+    trial.expected.update([2])
+    trial.check("after the target went forward again", marker=2)
+    trial.commit(replace(left_behind, attempt=2))
+    trial.expected.update([3])
+    trial.check("after a commit that continues what the target went forward to", marker=3)
 
 
 def a_second_commit_changes_nothing(trial: Trial) -> None:
@@ -256,7 +306,8 @@ def a_crash_anywhere_in_a_roll_back_is_made_good_by_the_next(trial: Trial) -> No
     for line in trial.lines:
         attempt, id_, sink = line + 2, line + 2, trial.subject.open()
         trial.publish(id_, [id_], attempt=attempt - 1)
-        if not sink.recover(trial.name, attempt).can_go_back_to(1):
+        sink.recover(trial.name, attempt)
+        if 1 not in sink.history(trial.name):
             return
         has_crashed = _crash_at(trial, line, sink, partial(sink.roll_back, trial.name, attempt, 1))
         trial.expected.subtract([id_])
@@ -334,8 +385,8 @@ def a_roll_back_takes_back_what_came_after(trial: Trial) -> None:
         trial.publish(id_, [id_])
     old = trial.publication(4, [trial.stage(9, [4])])
     sink = trial.subject.open()
-    marker = sink.recover(trial.name, 2)
-    if not marker.can_go_back_to(1):
+    sink.recover(trial.name, 2)
+    if 1 not in sink.history(trial.name):
         return
     sink.roll_back(trial.name, 2, 1)
     trial.expected.subtract([2, 3])
@@ -349,7 +400,10 @@ def a_roll_back_takes_back_what_came_after(trial: Trial) -> None:
 CHECKS: tuple[Check, ...] = (
     staged_is_invisible,
     a_publication_is_whole_and_marked,
-    nothing_to_publish_sets_the_marker,
+    a_batch_without_rows_leaves_nothing_behind,
+    the_marker_names_the_newest_attempt,
+    a_target_that_stands_elsewhere_is_left_as_it_is,
+    a_checkpoint_of_a_branch_left_behind_is_not_committed,
     a_second_commit_changes_nothing,
     an_older_checkpoint_is_not_published_after_a_newer_one,
     a_batch_that_runs_again_replaces_what_it_staged,

@@ -1,6 +1,6 @@
 """Before a query with a sink starts: its target is brought to where the attempt starts, or the start is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from tests.house import NAME, House
 class Target(Sink):
     """Only a marker, and what was done to it."""
 
-    def __init__(self, committed: int | None, *, can_roll_back: bool = False) -> None:
-        self.at = SinkMarker(committed=committed, can_roll_back=can_roll_back)
+    def __init__(self, committed: int | None, *, history: Collection[int] = ()) -> None:
+        self.at = SinkMarker(committed=committed)
+        self._history = frozenset(history)
         self.done: list[Any] = []
 
     def stage(self, rows: Any, slot: Slot) -> Staged:
@@ -42,6 +43,9 @@ class Target(Sink):
 
     def marker(self, name: Name) -> SinkMarker:
         return self.at
+
+    def history(self, name: Name) -> frozenset[int]:
+        return self._history
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         self.done.append("discard")
@@ -93,7 +97,7 @@ def test_duplicates_that_a_person_accepted_are_let_through(house: House, refs: l
 
 
 def test_a_target_that_can_roll_back_does_and_the_store_knows(house: House, refs: list[Ref]) -> None:
-    target = Target(3, can_roll_back=True)
+    target = Target(3, history=(0, 1, 3))
     assert _recover(house, target, refs[0]).published == 1
     assert ("back", 1) in target.done
     statuses = [house.store.sinks.of(ref)[0].status for ref in refs]
@@ -119,3 +123,20 @@ def test_an_attempt_that_was_replaced_does_not_touch_the_target(house: House, re
     with pytest.raises(Fenced):
         _recover(house, target, refs[2])
     assert target.done == []
+
+
+def test_a_target_that_was_rolled_back_goes_forward_again_and_the_store_knows(house: House, refs: list[Ref]) -> None:
+    house.store.sinks.rolled_back(NAME, SINK, 1, 1)
+    target = Target(1, history=(1, 3))
+    assert _recover(house, target, refs[2], after=2).published == 3
+    assert target.done == [("fence", 1), ("back", 3), "discard"]
+    statuses = [house.store.sinks.of(ref)[0].status for ref in refs]
+    assert statuses == [SinkStatus.COMMITTED, SinkStatus.ROLLED_BACK, SinkStatus.COMMITTED]
+
+
+def test_a_target_that_was_never_there_does_not_go_where_it_has_never_been(house: House, refs: list[Ref]) -> None:
+    """It has older versions, and not the one that is wanted."""
+    target = Target(1, history=(0, 1))
+    with pytest.raises(Refused, match=r"Restore what the target is at with `ckpt restore orders --to 1`"):
+        _recover(house, target, refs[2], after=2)
+    assert target.done == [("fence", 1)]

@@ -3,6 +3,7 @@
 from tests.mutants.bug import Area, Bug
 
 _SPARK = "tests/spark/test_sinks.py::test"
+_TARGETS = "tests/behaviours/test_targets.py::test"
 _INVARIANTS = "tests/behaviours/test_invariants.py::test"
 _SINKS = "airflow_provider_ckpt/spark/sinks"
 _RETENTION = "airflow_provider_ckpt/protocol/retention.py"
@@ -30,16 +31,16 @@ SINKS = (
         name="the marker of an Iceberg table is read as the number of the attempt",
         area=Area.SINKS,
         file=f"{_SINKS}/iceberg.py",
-        text="committed=_mark(table, name).checkpoint or None",
-        replacement="committed=_mark(table, name).attempt or None",
+        text="committed=self.checkpoint or None",
+        replacement="committed=self.attempt or None",
         tests=(_BACK,),
     ),
     Bug(
         name="the marker of a PostgreSQL table is read as the number of the attempt",
         area=Area.SINKS,
-        file=f"{_SINKS}/postgres.py",
-        text="self._tables.read_marker(cursor, name)[0] or None",
-        replacement="self._tables.read_marker(cursor, name)[1] or None",
+        file=f"{_SINKS}/postgres_tables.py",
+        text="committed=found[0] or None",
+        replacement="committed=found[1] or None",
         tests=(_BACK,),
     ),
     Bug(
@@ -49,6 +50,46 @@ SINKS = (
         text="    if attempt < newest:\n",
         replacement="    if attempt + 1 < newest:\n",
         tests=("tests/unit/spark/test_sinks.py::test_a_target_that_knows_a_newer_attempt_refuses_an_older_one",),
+    ),
+    Bug(
+        name="a commit does not look where its target stands",
+        area=Area.SINKS,
+        file=f"{_SINKS}/base.py",
+        text="    if (marker.committed or 0) != (publication.after or 0):\n",
+        replacement="    if publication.after is None and marker.committed:\n",
+        tests=(f"{_TARGETS}_a_commit_that_finds_its_target_elsewhere_stays_open_and_says_how_it_ends",),
+    ),
+    Bug(
+        name="PostgreSQL commits without asking where its table stands",
+        area=Area.SINKS,
+        file=f"{_SINKS}/postgres.py",
+        text="            if must_commit(publication, self._tables.lock_marker(cursor, name)):\n",
+        replacement="            if (self._tables.lock_marker(cursor, name).committed or 0) < publication.ref.id:\n",
+        tests=("tests/behaviours/test_postgres_sink.py::test_a_commit_continues_what_its_table_has_or_is_refused",),
+    ),
+    Bug(
+        name="a rebuild opens a commit again that lies on a branch left behind",
+        area=Area.SINKS,
+        file="airflow_provider_ckpt/metastore/recovered.py",
+        text="is_open = is_new and fork is None and each.manifest is newest",
+        replacement="is_open = is_new and each.manifest is newest",
+        tests=(f"{_TARGETS}_a_roll_back_and_then_a_lost_metastore_lose_no_row",),
+    ),
+    Bug(
+        name="a sink that has staged nothing must commit",
+        area=Area.SINKS,
+        file="airflow_provider_ckpt/metastore/checkpoints.py",
+        text='SinkStatus.NOTHING if has_nothing(ack["staged"]) else SinkStatus.PENDING',
+        replacement="SinkStatus.PENDING",
+        tests=(f"{_TARGETS}_a_query_that_has_done_nothing_yet_holds_nobody_up",),
+    ),
+    Bug(
+        name="a target that is further than the metastore goes unnoticed",
+        area=Area.SINKS,
+        file=f"{_SINKS}/recovering.py",
+        text=".next_checkpoint:\n",
+        replacement=".next_checkpoint + 10_000:\n",
+        tests=(f"{_TARGETS}_a_restored_backup_of_the_metastore_is_noticed_and_a_rebuild_leads_out",),
     ),
 )
 

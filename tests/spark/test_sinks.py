@@ -491,6 +491,6 @@ def test_a_restore_behind_what_is_published_rolls_back_or_is_refused(stage: Stag
     assert audit["left_staged"] == {str(left): "delta/sink of attempt 1, 5 bytes"}
     table = str(life.out / "delta")
     name = Name(pipeline=NAME, sink="delta/sink")
-    assert DeltaSink(table).marker(name).can_roll_back
+    assert DeltaSink(table).history(name)
     write_deltalake(table, pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32())}), mode="append")
-    assert not DeltaSink(table).marker(name).can_roll_back, "somebody else has written since"
+    assert not DeltaSink(table).history(name), "somebody else has written since"

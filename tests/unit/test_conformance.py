@@ -4,6 +4,7 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -171,6 +172,42 @@ def test_a_sink_that_forgets_what_was_adopted_when_it_dies_discarding_is_found(
     assert found == {"a crash anywhere in discard is made good by the next"}
 
 
+def test_a_sink_that_commits_wherever_its_target_stands_is_found(documented: ModuleType, tmp_path: Path) -> None:
+    class CommitsAnywhere(documented.OneFileSink):  # type: ignore[misc, name-defined]
+        def commit(self, publication: Any) -> Any:
+            found = self.marker(publication.name).committed
+            return super().commit(replace(publication, after=found))
+
+    found = _names(find_faults(_subject(documented, CommitsAnywhere), tmp_path))
+    assert found == {"a target that stands elsewhere is left as it is"}
+
+
+def test_a_sink_that_does_not_say_who_has_taken_over_is_found(documented: ModuleType, tmp_path: Path) -> None:
+    class SaysNothing(documented.OneFileSink):  # type: ignore[misc, name-defined]
+        def marker(self, name: Any) -> Any:
+            return documented.SinkMarker(committed=super().marker(name).committed)
+
+    found = _names(find_faults(_subject(documented, SaysNothing), tmp_path))
+    assert found == {"the marker names the newest attempt"}
+
+
+def test_a_sink_that_keeps_what_holds_no_row_is_found(documented: ModuleType, tmp_path: Path) -> None:
+    class KeepsEmptyBatches(documented.OneFileSink):  # type: ignore[misc, name-defined]
+        def stage(self, rows: Any, slot: Any) -> Any:
+            if rows.collect():
+                return super().stage(rows, slot)
+            file = self._folder(slot.name) / f"{slot.attempt}-{slot.batch}-{slot.run}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("[]")
+            return documented.Staged(rows=0, bytes=2, files=1, document={"file": file.name, "rows": 0})
+
+        def leftovers(self, name: Any) -> Any:
+            return list(self._folder(name).glob("*-*-*"))
+
+    found = _names(find_faults(_subject(documented, KeepsEmptyBatches), tmp_path))
+    assert found == {"a batch without rows leaves nothing behind"}
+
+
 def _that_rolls_back(documented: ModuleType, *, at_once: bool) -> type[Any]:
     class RollsBack(documented.OneFileSink):  # type: ignore[misc, name-defined]
         def _replace(self, table: Any) -> None:
@@ -179,8 +216,8 @@ def _that_rolls_back(documented: ModuleType, *, at_once: bool) -> type[Any]:
                 table.setdefault("lengths", {}).setdefault(str(checkpoint), len(table["rows"]))
             super()._replace(table)
 
-        def marker(self, name: Any) -> Any:
-            return documented.SinkMarker(committed=super().marker(name).committed, can_roll_back=True, back_to=0)
+        def history(self, name: Any) -> Any:
+            return frozenset(int(key) for key in self._read().get("lengths", {}))
 
         def roll_back(self, name: Any, attempt: int, to: int) -> None:
             with self._locked() as table:

@@ -341,7 +341,7 @@ def test_a_sink_beyond_the_checkpoint_is_refused_and_both_ways_out_are_named(tar
 
 
 def test_a_sink_that_can_roll_back_is_rolled_back() -> None:
-    price = _choose(_good(5), table=SinkMarker(committed=7, can_roll_back=True)).price
+    price = _choose(_good(5), table=SinkMarker(committed=7, history=frozenset({5}))).price
     assert (price.rolled_back, price.duplicated) == (("table",), ())
     assert str(price) == "replays 15m, rolls back sink table"
 
@@ -356,7 +356,7 @@ def test_duplicates_are_accepted_by_name_only() -> None:
 
 
 def test_a_sink_that_can_roll_back_is_not_made_to_duplicate() -> None:
-    marker = SinkMarker(committed=7, can_roll_back=True)
+    marker = SinkMarker(committed=7, history=frozenset({5}))
     price = _choose(_good(5), policy=Policy(accept_duplicates=frozenset({"table"})), table=marker).price
     assert (price.rolled_back, price.duplicated) == (("table",), ())
 
@@ -368,10 +368,12 @@ def test_an_acceptance_that_is_not_needed_costs_nothing() -> None:
 
 def test_one_sink_that_can_roll_back_does_not_excuse_another() -> None:
     with pytest.raises(Refused, match="sink z has already committed orders/9"):
-        _choose(_good(5), a=SinkMarker(committed=7, can_roll_back=True), z=SinkMarker(committed=9))
+        _choose(_good(5), a=SinkMarker(committed=7, history=frozenset({5})), z=SinkMarker(committed=9))
 
 
-markers = st.builds(SinkMarker, committed=st.none() | st.integers(1, 10), can_roll_back=st.booleans())
+markers = st.builds(
+    SinkMarker, committed=st.none() | st.integers(1, 10), history=st.sampled_from([frozenset(), frozenset(range(11))])
+)
 
 
 @quick
@@ -381,14 +383,14 @@ def test_every_sink_beyond_is_rolled_back_or_accepted_or_the_whole_is_refused(
 ) -> None:
     beyond = {name for name, marker in sinks.items() if (marker.committed or 0) > 5}
     policy = Policy(accept_duplicates=accepted)
-    if any(not sinks[name].can_roll_back and name not in accepted for name in beyond):
+    if any(not sinks[name].history and name not in accepted for name in beyond):
         with pytest.raises(Refused):
             choose(Target(), [_good(5)], pipeline="orders", now=NOW, sinks=sinks, policy=policy)
         return
     price = choose(Target(), [_good(5)], pipeline="orders", now=NOW, sinks=sinks, policy=policy).price
     assert {*price.rolled_back, *price.duplicated} == beyond
     assert not set(price.rolled_back) & set(price.duplicated)
-    assert all(sinks[name].can_roll_back for name in price.rolled_back)
+    assert all(sinks[name].history for name in price.rolled_back)
 
 
 # a tip that did not help

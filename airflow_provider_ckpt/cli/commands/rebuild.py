@@ -10,12 +10,13 @@ from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.coordinator.rebuild import RebuildReport, rebuild
 from airflow_provider_ckpt.protocol.errors import NotFound
 from airflow_provider_ckpt.protocol.paths import check_name
+from airflow_provider_ckpt.spark.sinks.opening import reach_sinks_of
 
 
 def rebuild_store(args: argparse.Namespace, session: Session) -> Result:
     name = None if args.pipeline is None else check_name("pipeline", args.pipeline)
     with listing_files("Reading the storage") as on_file:
-        report = rebuild(session.context, name, dry_run=args.dry_run, on_file=on_file)
+        report = rebuild(session.context, name, dry_run=args.dry_run, on_file=on_file, reach=reach_sinks_of)
     if name is not None and not (report.found or report.damaged):
         raise NotFound(f"The storage {session.context.storage.url} holds no decided checkpoint of pipeline {name}.")
     return Result(

@@ -6,7 +6,7 @@ with a marker *in the target itself* that says up to which checkpoint it has com
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +62,7 @@ class Publication:
     ref: Ref
     name: Name
     attempt: int  # who publishes: the current attempt, which may finish an ancestor's checkpoint
+    after: int | None  # the checkpoint that the target must be at, by its marker; None: at nothing
     staged: JsonObject  # what `prepare` returned, out of the manifest
 
 
@@ -88,8 +89,8 @@ class Leftover:
 class Sink(ABC):
     """Publishes what a query gives, exactly once.
 
-    Five calls are needed; `prepare`, `roll_back`, `leftovers` and `describe` have defaults. The conformance kit
-    (`airflow_provider_ckpt.testing.conformance`) tries an implementation in every way in which it could go wrong.
+    Five calls are needed; `prepare`, `history`, `roll_back`, `leftovers` and `describe` have defaults. The conformance
+    kit (`airflow_provider_ckpt.testing.conformance`) tries an implementation in every way in which it could go wrong.
     """
 
     @abstractmethod
@@ -97,7 +98,8 @@ class Sink(ABC):
         """Write a micro-batch where no reader of the target sees it; return when it is durable.
 
         May assume: batches of one attempt come one after the other. Must guarantee: what `run` of a batch has staged
-        stays until it is published or discarded; another run, or an attempt that was replaced, can not change it.
+        stays until it is published or discarded; another run, or an attempt that was replaced, can not change it. A
+        batch without rows leaves nothing behind: a checkpoint in which no row was staged is never committed.
         """
 
     def prepare(self, batches: Sequence[JsonObject]) -> JsonObject:
@@ -112,9 +114,12 @@ class Sink(ABC):
         """Publish, all of it and once: in one step of the target, check the marker, publish, and set the marker.
 
         Must guarantee: a call for a checkpoint that the marker has reached changes nothing; the marker never decreases;
-        an attempt older than the newest that `recover` has named is refused; nothing is published in part.
+        an attempt older than the newest that `recover` has named is refused; a target that is at another checkpoint
+        than the one that this commit continues is left as it is; nothing is published in part. `must_commit` says
+        whether to go on, or refuses.
 
         :raises Fenced: when the target knows a newer attempt.
+        :raises Refused: when the marker is not at `publication.after`.
         :raises OutcomeUnknown: when it may or may not have been published. It is called again.
         """
 
@@ -127,16 +132,20 @@ class Sink(ABC):
 
     @abstractmethod
     def marker(self, name: Name) -> SinkMarker:
-        """What is published, and whether it can be taken back; changes nothing."""
+        """What is published, and the newest attempt; changes nothing, and costs the same however old the target is."""
 
     @abstractmethod
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         """Throw away what attempts before this one have staged and nobody published; `keep` is adopted."""
 
+    def history(self, name: Name) -> frozenset[int]:  # noqa: ARG002
+        """The checkpoints that `roll_back` can go to now; 0 is nothing. Asked where the target stands elsewhere."""
+        return frozenset()
+
     def roll_back(self, name: Name, attempt: int, to: int) -> None:
         """Go back to what was published with checkpoint `to` (0: to nothing), and refuse older attempts.
 
-        Only called where the marker says that it can.
+        Or forward again, to what was taken back. Only called for a checkpoint of `history`.
         """
         raise Refused(f"{name} can not go back to checkpoint {to} (attempt {attempt}): its target can not roll back.")
 
@@ -147,6 +156,46 @@ class Sink(ABC):
     def describe(self) -> JsonObject:
         """What the target is, without a secret: `ckpt show` prints it, and `ckpt restore` finds the target by it."""
         return {"kind": type(self).__name__}
+
+
+def must_commit(publication: Publication, marker: SinkMarker) -> bool:
+    """Whether the target lacks this commit and may take it; False when it is done already.
+
+    :raises Fenced: when the target has heard of a newer attempt.
+    :raises Refused: when the target stands elsewhere.
+    """
+    if (marker.committed or 0) >= publication.ref.id:
+        return False
+    refuse_older(publication.name, publication.attempt, marker.attempt)
+    if (marker.committed or 0) != (publication.after or 0):
+        raise stands_elsewhere(publication.ref, publication.name, marker.committed, publication.after)
+    return True
+
+
+def may_take_over(name: Name, attempt: int) -> Callable[[SinkMarker], bool]:
+    """For `recover` and `roll_back`: any target may be taken over by an attempt that is not older."""
+
+    def may(marker: SinkMarker) -> bool:
+        refuse_older(name, attempt, marker.attempt)
+        return True
+
+    return may
+
+
+def stands_elsewhere(ref: Ref, name: Name, found: int | None, expected: int | None) -> Refused:
+    """The refusal to commit, with the ways out."""
+    then = (
+        f"and go back to what the target has with `ckpt restore {ref.pipeline} --to {found}`" if found else "for good"
+    )
+    return Refused(
+        f"The target of {name} is at {_at(found)}, and {ref} continues {_at(expected)}: what lies between is not "
+        f"there, and nothing is committed. Bring the target back to {_at(expected)}; or give this commit up with "
+        f"`ckpt resolve {ref} --sink {name.sink} --as abandoned`, {then}."
+    )
+
+
+def _at(checkpoint: int | None) -> str:
+    return f"checkpoint {checkpoint}" if checkpoint else "nothing"
 
 
 def refuse_older(name: Name, attempt: int, newest: int) -> None:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -27,7 +28,8 @@ from airflow_provider_ckpt.spark.sinks.base import (
     Sink,
     Slot,
     Staged,
-    refuse_older,
+    may_take_over,
+    must_commit,
 )
 from airflow_provider_ckpt.spark.sinks.footers import Footer, read_footers
 from airflow_provider_ckpt.spark.sinks.landing import StagedFile, read_batches
@@ -88,7 +90,7 @@ class DeltaSink(Sink):
             self._landing.publish(publication.name, batches)
             self._write(table, self._actions(table, files), _properties(publication))
 
-        version = self._until_written(publication.name, publication.attempt, publish, at_least=publication.ref.id)
+        version = self._until_written(publication.name, partial(must_commit, publication), publish)
         return Published(
             rows=sum(batch.rows for batch in batches),
             bytes=sum(file.size for file in files),
@@ -103,19 +105,16 @@ class DeltaSink(Sink):
                 if _attempt(table, name) < attempt:
                     self._write(table, [], _marking(name, attempt, _checkpoint(table, name)))
 
-            self._until_written(name, attempt, fence)
+            self._until_written(name, may_take_over(name, attempt), fence)
         return self.marker(name)
 
     def marker(self, name: Name) -> SinkMarker:
         table = self._load()
-        if table is None:
-            return SinkMarker(committed=None)
-        own = list(_own_entries(table, name))
-        return SinkMarker(
-            committed=_checkpoint(table, name) or None,
-            can_roll_back=bool(own),
-            back_to=min((entry.checkpoint for entry in own), default=0),
-        )
+        return SinkMarker(committed=None) if table is None else _marker(table, name)
+
+    def history(self, name: Name) -> frozenset[int]:
+        table = self._load()
+        return frozenset() if table is None else frozenset(entry.checkpoint for entry in _own_entries(table, name))
 
     def roll_back(self, name: Name, attempt: int, to: int) -> None:
         def restore(table: DeltaTable) -> None:
@@ -127,7 +126,7 @@ class DeltaSink(Sink):
                 )
             table.restore(versions[0], commit_properties=_marking(name, attempt, to))
 
-        self._until_written(name, attempt, restore)
+        self._until_written(name, may_take_over(name, attempt), restore)
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         self._landing.discard(name, attempt, keep)
@@ -177,17 +176,14 @@ class DeltaSink(Sink):
             raise Misused(f"{self._path} is partitioned by {', '.join(found) or 'nothing'}: leave partition_by out.")
         return found
 
-    def _until_written(
-        self, name: Name, attempt: int, work: Callable[[DeltaTable], None], at_least: int | None = None
-    ) -> int:
+    def _until_written(self, name: Name, may: Callable[[SinkMarker], bool], work: Callable[[DeltaTable], None]) -> int:
         """Check and write against one version; where somebody else was faster, look again. Says the version."""
         for _ in range(_TRIES):
             table = self._load()
             if table is None:
                 raise Refused(f"There is no Delta table at {self._path} any more, and {name} has staged for it.")
-            if at_least is not None and _checkpoint(table, name) >= at_least:
+            if not may(_marker(table, name)):
                 return table.version()
-            refuse_older(name, attempt, _attempt(table, name))
             try:
                 work(table)
             except CommitFailedError:
@@ -263,6 +259,10 @@ def _marking(name: Name, attempt: int, checkpoint: int) -> CommitProperties:
 
 def _app(name: Name) -> str:
     return f"ckpt/{name}"
+
+
+def _marker(table: DeltaTable, name: Name) -> SinkMarker:
+    return SinkMarker(committed=_checkpoint(table, name) or None, attempt=_attempt(table, name))
 
 
 def _checkpoint(table: DeltaTable, name: Name) -> int:

@@ -8,7 +8,7 @@ in `.ckpt/<pipeline>/<query>/sink/committed` name, or takes a table format.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_provider_ckpt.protocol.codec import JsonObject, canonical, parse
+from airflow_provider_ckpt.protocol.codec import JsonObject, canonical
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark.sinks.base import (
     Leftover,
@@ -18,9 +18,10 @@ from airflow_provider_ckpt.spark.sinks.base import (
     Sink,
     Slot,
     Staged,
+    must_commit,
     refuse_older,
 )
-from airflow_provider_ckpt.spark.sinks.landing import read_batches
+from airflow_provider_ckpt.spark.sinks.landing import StagedBatch, read_batches
 from airflow_provider_ckpt.spark.sinks.landings import open_landing
 from airflow_provider_ckpt.spark.sinks.writing import Format
 from airflow_provider_ckpt.storage.opening import open_storage
@@ -62,17 +63,15 @@ class FilesSink(Sink):
         return self._landing.stage(rows, slot, self._format)
 
     def commit(self, publication: Publication) -> Published:
-        name, ref = publication.name, publication.ref
-        newest = self.marker(name).committed or 0
-        if newest < ref.id:
-            refuse_older(name, publication.attempt, self._newest_attempt(name))
-            self._publish(publication)
-        counts = parse(f"the marker of {ref}", self._notes.read(self._marker(name, max(newest, ref.id))))
+        batches = read_batches(publication.name, publication.staged)
+        marker = self.marker(publication.name)
+        if must_commit(publication, marker):
+            self._publish(publication, batches)
         return Published(
-            rows=counts.whole("rows"),
-            bytes=counts.whole("bytes"),
-            files=len(counts.sequence("files")),
-            version=f"checkpoint {max(newest, ref.id)}",
+            rows=sum(batch.rows for batch in batches),
+            bytes=sum(file.size for batch in batches for file in batch.files),
+            files=sum(len(batch.files) for batch in batches),
+            version=f"checkpoint {max(marker.committed or 0, publication.ref.id)}",
         )
 
     def recover(self, name: Name, attempt: int) -> SinkMarker:
@@ -81,7 +80,8 @@ class FilesSink(Sink):
         return self.marker(name)
 
     def marker(self, name: Name) -> SinkMarker:
-        return SinkMarker(committed=max(self._numbers(f"{_home(name)}/committed/"), default=None))
+        committed = max(self._numbers(f"{_home(name)}/committed/"), default=None)
+        return SinkMarker(committed=committed, attempt=self._newest_attempt(name))
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         self._landing.discard(name, attempt, keep)
@@ -92,9 +92,8 @@ class FilesSink(Sink):
     def describe(self) -> JsonObject:
         return {"kind": "files", "path": self._path, "format": self._format.name}
 
-    def _publish(self, publication: Publication) -> None:
+    def _publish(self, publication: Publication, batches: Sequence[StagedBatch]) -> None:
         """The files first, then the marker that names them: whoever dies in between is followed by a second try."""
-        batches = read_batches(publication.name, publication.staged)
         self._landing.publish(publication.name, batches)
         files = [file for batch in batches for file in batch.files]
         document: JsonObject = {

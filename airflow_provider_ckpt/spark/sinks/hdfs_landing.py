@@ -37,6 +37,8 @@ class HdfsLanding:
         folder = f"{slot.attempt}/{slot.batch}-{slot.run}"
         count = save_counted(rows, f"hdfs://{self._place.authority}{home}/{folder}", form)
         files = tuple(each for each in self._files(f"{home}/{folder}") if count)
+        if not files:
+            self._client.delete(f"{home}/{folder}", is_recursive=True)
         return StagedBatch(folder=folder, rows=count, files=files).to_staged()
 
     def publish(self, name: Name, batches: Sequence[StagedBatch]) -> None:

@@ -8,6 +8,7 @@ it is tried again.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 
@@ -32,7 +34,8 @@ from airflow_provider_ckpt.spark.sinks.base import (
     Sink,
     Slot,
     Staged,
-    refuse_older,
+    may_take_over,
+    must_commit,
 )
 from airflow_provider_ckpt.spark.sinks.landing import StagedBatch, TableLanding, read_batches
 from airflow_provider_ckpt.spark.sinks.landings import open_table_landing
@@ -52,6 +55,9 @@ class _Mark:
 
     def __str__(self) -> str:
         return f"{self.checkpoint}:{self.attempt}"
+
+    def to_marker(self) -> SinkMarker:
+        return SinkMarker(committed=self.checkpoint or None, attempt=self.attempt)
 
 
 class IcebergSink(Sink):
@@ -81,7 +87,7 @@ class IcebergSink(Sink):
         return f"IcebergSink({self._name!r})"  # properties of a catalog hold secrets
 
     def stage(self, rows: "DataFrame", slot: Slot) -> Staged:
-        table = self._load() or self._create(rows)
+        table = self._load() or self._create(slot.name, rows)
         if (schema := rows.schema.json()) != self._fitting:
             _check_fits(slot.name, table, rows.columns)
             self._fitting = schema
@@ -101,7 +107,7 @@ class IcebergSink(Sink):
             landing.publish(name, batches)
             self._write(table, name, mark, _paths(landing, batches))
 
-        version = self._until_written(name, publication.attempt, publish, at_least=publication.ref.id)
+        version = self._until_written(name, partial(must_commit, publication), publish)
         return Published(
             rows=sum(batch.rows for batch in batches),
             bytes=sum(file.size for batch in batches for file in batch.files),
@@ -118,17 +124,16 @@ class IcebergSink(Sink):
                 if mark.attempt < attempt:
                     self._write(table, name, _Mark(checkpoint=mark.checkpoint, attempt=attempt), [])
 
-            self._until_written(name, attempt, fence)
+            self._until_written(name, may_take_over(name, attempt), fence)
         return self.marker(name)
 
     def marker(self, name: Name) -> SinkMarker:
         table = self._load()
-        if table is None:
-            return SinkMarker(committed=None)
-        own = _own_snapshots(table, name)
-        return SinkMarker(
-            committed=_mark(table, name).checkpoint or None, can_roll_back=bool(own), back_to=min(own, default=0)
-        )
+        return SinkMarker(committed=None) if table is None else _mark(table, name).to_marker()
+
+    def history(self, name: Name) -> frozenset[int]:
+        table = self._load()
+        return frozenset() if table is None else frozenset(_own_snapshots(table, name))
 
     def roll_back(self, name: Name, attempt: int, to: int) -> None:
         def back(table: Table) -> None:
@@ -142,7 +147,7 @@ class IcebergSink(Sink):
                 ManageSnapshots(transaction).set_current_snapshot(snapshot).commit()
                 transaction.set_properties({_key(name): str(_Mark(checkpoint=to, attempt=attempt))})
 
-        self._until_written(name, attempt, back)
+        self._until_written(name, may_take_over(name, attempt), back)
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         if (table := self._load()) is not None:
@@ -169,29 +174,28 @@ class IcebergSink(Sink):
         except NoSuchTableError:
             return None
 
-    def _create(self, rows: "DataFrame") -> Table:
+    def _create(self, name: Name, rows: "DataFrame") -> Table:
+        """With an empty snapshot: to go back to nothing is to go back to it."""
         namespace = self._name.rpartition(".")[0]
         self._catalog.create_namespace_if_not_exists(namespace)
         try:
-            return self._catalog.create_table(self._name, rows.limit(0).toArrow().schema, properties=_NO_RETRIES)
-        except TableAlreadyExistsError:
-            return self._catalog.load_table(self._name)
+            table = self._catalog.create_table(self._name, rows.limit(0).toArrow().schema, properties=_NO_RETRIES)
+            self._write(table, name, _Mark(), [])
+        except (TableAlreadyExistsError, CommitFailedException):
+            pass
+        return self._catalog.load_table(self._name)
 
     def _landing(self, table: Table) -> TableLanding:
         return open_table_landing(f"{table.location()}/data{_settings(table)}")
 
-    def _until_written(
-        self, name: Name, attempt: int, work: Callable[[Table], None], at_least: int | None = None
-    ) -> str:
+    def _until_written(self, name: Name, may: Callable[[SinkMarker], bool], work: Callable[[Table], None]) -> str:
         """Check and write against one version; where somebody else was faster, look again. Says the snapshot."""
         for _ in range(_TRIES):
             table = self._load()
             if table is None:
                 raise Refused(f"There is no Iceberg table {self._name} any more, and {name} has staged for it.")
-            mark = _mark(table, name)
-            if at_least is not None and mark.checkpoint >= at_least:
+            if not may(_mark(table, name).to_marker()):
                 return str(table.metadata.current_snapshot_id)
-            refuse_older(name, attempt, mark.attempt)
             try:
                 work(table)
             except CommitFailedException:
@@ -240,14 +244,25 @@ def _mark(table: Table, name: Name) -> _Mark:
 
 
 def _own_snapshots(table: Table, name: Name) -> dict[int, int]:
-    """Checkpoints that the table can go back to, by snapshot: as far back as nobody else has written."""
-    own: dict[int, int] = {}
-    snapshot = table.current_snapshot()
-    while snapshot is not None and snapshot.summary is not None and snapshot.summary.get("ckpt") == str(name):
-        own.setdefault(int(snapshot.summary.get("ckpt.checkpoint") or 0), snapshot.snapshot_id)
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return own
+    """Checkpoints that the table can go to, by snapshot: nobody else's commit lies between them and the table as it is.
+
+    Also those that it has gone back from: their snapshots are there until they expire.
+    """
+    own = {each.snapshot_id: each for each in table.metadata.snapshots if _is_own(each, name)}
+    roots: dict[int, int] = {}
+    for id_, each in own.items():  # parents come before their children
+        roots[id_] = roots.get(each.parent_snapshot_id or 0, id_)
+    root = roots.get(table.metadata.current_snapshot_id or 0)
+    return {_checkpoint(own[id_]): id_ for id_, each in roots.items() if each == root}
+
+
+def _is_own(snapshot: Snapshot, name: Name) -> bool:
+    return snapshot.summary is not None and snapshot.summary.get("ckpt") == str(name)
+
+
+def _checkpoint(snapshot: Snapshot) -> int:
+    said = None if snapshot.summary is None else snapshot.summary.get("ckpt.checkpoint")
+    return int(said or 0)
 
 
 def _check_fits(name: Name, table: Table, columns: Sequence[str]) -> None:

@@ -6,19 +6,20 @@ asks the target itself before it starts.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.coordinator.manifests import load_manifest
 from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
 from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt
+from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Checkpoint, Ref
+from airflow_provider_ckpt.protocol.records import Checkpoint, Cut, Ref
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark import sinks
 from airflow_provider_ckpt.spark.sinks.base import Leftover, Name, Sink
-from airflow_provider_ckpt.spark.sinks.seat import publication_of
+from airflow_provider_ckpt.spark.sinks.seat import publication_of, read_marker
 
 _log = logging.getLogger(__name__)
 
@@ -34,13 +35,22 @@ class Reached:
         return self.sink.commit(publication_of(ref, self.name, attempt, staged)).to_json()
 
     def marker(self, pipeline: str) -> SinkMarker:
-        return self.sink.marker(Name(pipeline=pipeline, sink=self.name.sink))
+        return read_marker(self.sink, Name(pipeline=pipeline, sink=self.name.sink))
 
 
 def reach_sinks(context: Context, pipeline: str) -> dict[str, Reached]:
     """Those of the newest decided checkpoint, by participant, as far as they can be reached from here."""
     retained = [each for each in context.store.views.inventory(pipeline).retained if each.phase is not Phase.DISCARDING]
-    targets = _targets(context, retained[-1]) if retained else {}
+    return _reach(pipeline, _cuts(context, retained[-1])) if retained else {}
+
+
+def reach_sinks_of(manifest: Manifest) -> dict[str, Reached]:
+    """Those of a checkpoint that no metastore knows any more."""
+    return _reach(manifest.ref.pipeline, manifest.cuts)
+
+
+def _reach(pipeline: str, cuts: Iterable[Cut]) -> dict[str, Reached]:
+    targets = {cut.query: cut.properties["target"] for cut in cuts if cut.properties.get("target") is not None}
     opened = {query: _open(query, target) for query, target in targets.items()}
     return {
         f"{query}/sink": Reached(name=Name(pipeline=pipeline, sink=f"{query}/sink"), sink=sink)
@@ -74,14 +84,14 @@ def _leftovers(reached: Reached) -> list[Leftover]:
         return []
 
 
-def _targets(context: Context, checkpoint: Checkpoint) -> dict[str, Json]:
-    cuts = list(context.store.barriers.cuts(checkpoint.ref).values())
-    if not cuts:  # after a rebuild only the manifest has them
-        try:
-            cuts = list(load_manifest(context, checkpoint).cuts)
-        except Corrupt:
-            return {}
-    return {cut.query: cut.properties["target"] for cut in cuts if cut.properties.get("target") is not None}
+def _cuts(context: Context, checkpoint: Checkpoint) -> Collection[Cut]:
+    known = context.store.barriers.cuts(checkpoint.ref).values()
+    if known:
+        return known
+    try:
+        return load_manifest(context, checkpoint).cuts  # after a rebuild only the manifest has them
+    except Corrupt:
+        return ()
 
 
 def _open(query: str, target: Json) -> Sink | None:

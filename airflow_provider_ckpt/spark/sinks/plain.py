@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.spark.sinks.base import Name, Publication, Sink, Slot
 
@@ -29,8 +30,13 @@ class PlainSeat:
         scratch = self.scratch / f"{batch}-{run}"
         slot = Slot(name=self.name, attempt=_ATTEMPT, batch=batch, run=run, scratch=scratch)
         try:
-            staged = self.sink.prepare([self.sink.stage(rows, slot).document])
+            staged = self.sink.stage(rows, slot)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        ref = Ref(self.name.pipeline, batch + 1)
-        self.sink.commit(Publication(ref=ref, name=self.name, attempt=_ATTEMPT, staged=staged))
+        if staged.rows:
+            self._commit(batch, self.sink.prepare([staged.document]))
+
+    def _commit(self, batch: int, staged: JsonObject) -> None:
+        """Nobody has noted where the target must be: it is continued where it is."""
+        ref, after = Ref(self.name.pipeline, batch + 1), self.sink.marker(self.name).committed
+        self.sink.commit(Publication(ref=ref, name=self.name, attempt=_ATTEMPT, after=after, staged=staged))

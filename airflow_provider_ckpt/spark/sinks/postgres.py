@@ -6,7 +6,7 @@ rows (`ckpt_part`): so rows of a task that Spark ran twice and counted once are 
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from airflow_provider_ckpt.spark.sinks.base import (
     Sink,
     Slot,
     Staged,
+    must_commit,
     refuse_older,
 )
 from airflow_provider_ckpt.spark.sinks.copying import Copy, as_lines
@@ -88,6 +89,8 @@ class PostgresSink(Sink):
         table = self._tables.begin(slot)
         copy = Copy(url=self._url, statement=self._copy_statement(table, rows.columns))
         tasks = as_lines(rows).mapInArrow(copy, "part long, rows long, bytes long").collect()
+        if not tasks:
+            self._tables.forget(slot.name, SQL("run = %s"), [slot.run])
         return _Run(
             attempt=slot.attempt,
             batch=slot.batch,
@@ -117,9 +120,7 @@ class PostgresSink(Sink):
     def commit(self, publication: Publication) -> Published:
         name, runs = publication.name, [_run(publication.name, each) for each in _batches(publication)]
         with self._tables.transaction() as cursor:
-            checkpoint, attempt = self._tables.lock_marker(cursor, name)
-            if checkpoint < publication.ref.id:
-                refuse_older(name, publication.attempt, attempt)
+            if must_commit(publication, self._tables.lock_marker(cursor, name)):
                 self._publish(cursor, publication, runs)
                 self._tables.note(cursor, publication)
             version = cursor.execute("SELECT txid_current()").fetchone()
@@ -136,16 +137,16 @@ class PostgresSink(Sink):
 
     def recover(self, name: Name, attempt: int) -> SinkMarker:
         with self._tables.transaction() as cursor:
-            refuse_older(name, attempt, self._tables.read_marker(cursor, name)[1])
+            refuse_older(name, attempt, self._tables.read_marker(cursor, name).attempt)
             self._tables.end_commits(cursor, name)
-            checkpoint, newest = self._tables.lock_marker(cursor, name)
-            refuse_older(name, attempt, newest)
+            found = self._tables.lock_marker(cursor, name)
+            refuse_older(name, attempt, found.attempt)
             self._tables.note_attempt(cursor, name, attempt)
-        return SinkMarker(committed=checkpoint or None)
+        return replace(found, attempt=attempt)
 
     def marker(self, name: Name) -> SinkMarker:
         with self._tables.transaction() as cursor:
-            return SinkMarker(committed=self._tables.read_marker(cursor, name)[0] or None)
+            return self._tables.read_marker(cursor, name)
 
     def describe(self) -> JsonObject:
         return {"kind": "postgres", "table": self._tables.title, "url_from": self._url_from, "key": list(self._key)}

@@ -16,6 +16,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.sql import SQL, Identifier
 
 from airflow_provider_ckpt.protocol.errors import NotFound, OutcomeUnknown
+from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark.sinks.base import Leftover, Name, Publication, Slot
 
 _log = logging.getLogger("airflow_provider_ckpt.spark")
@@ -108,7 +109,7 @@ class SinkTables:
 
     # what is published
 
-    def lock_marker(self, cursor: psycopg.Cursor, name: Name) -> tuple[int, int]:
+    def lock_marker(self, cursor: psycopg.Cursor, name: Name) -> SinkMarker:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_SINK_LOCK, str(name)])
         cursor.execute(
             SQL("INSERT INTO {} VALUES (%s, %s, %s, 0, 0) ON CONFLICT DO NOTHING").format(self._markers),
@@ -116,13 +117,12 @@ class SinkTables:
         )
         return self.read_marker(cursor, name)
 
-    def read_marker(self, cursor: psycopg.Cursor, name: Name) -> tuple[int, int]:
-        """The checkpoint that is published, and the newest attempt."""
+    def read_marker(self, cursor: psycopg.Cursor, name: Name) -> SinkMarker:
         cursor.execute(
             SQL("SELECT checkpoint, attempt FROM {} WHERE {}").format(self._markers, _WHOSE), self._who(name)
         )
         found = cursor.fetchone()
-        return (found[0], found[1]) if found else (0, 0)
+        return SinkMarker(committed=found[0] or None, attempt=found[1]) if found else SinkMarker(committed=None)
 
     def end_commits(self, cursor: psycopg.Cursor, name: Name) -> None:
         """A driver that was replaced may sleep in the middle of a commit: nobody waits for it to wake up."""

@@ -48,7 +48,8 @@ class S3Landing:
         count, files = write(rows, slot.scratch, form)
         folder = f"{slot.attempt}/{slot.batch}-{slot.run}"
         names: list[Json] = [file.name for file in files]
-        self._storage.create(f"{_home(slot.name)}/{folder}", canonical({"files": names}))
+        if names:
+            self._storage.create(f"{_home(slot.name)}/{folder}", canonical({"files": names}))
         sent = _send_as_tasks(rows, self._url, slot.scratch, files)
         return StagedBatch(folder=folder, rows=count, files=tuple(sent)).to_staged()
 

@@ -247,4 +247,5 @@ def _slot(folder: Path, batch: int) -> Slot:
 
 
 def _publication(sink: Sink, staged: list[JsonObject], checkpoint: int = 1) -> Publication:
-    return Publication(ref=Ref("bench", checkpoint), name=NAME, attempt=1, staged=sink.prepare(staged))
+    ref, after = Ref("bench", checkpoint), sink.marker(NAME).committed
+    return Publication(ref=ref, name=NAME, attempt=1, after=after, staged=sink.prepare(staged))

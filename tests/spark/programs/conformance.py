@@ -39,8 +39,8 @@ class _Subject:
     is_atomic = True
 
     def rows(self, numbers: Sequence[int]) -> DataFrame:
-        values = ", ".join(f"({number}L)" for number in numbers)
-        return SPARK.sql(f"SELECT * FROM VALUES {values} AS numbers(n)").coalesce(1)
+        values = ", ".join(f"({number}L)" for number in numbers or [-1])
+        return SPARK.sql(f"SELECT * FROM VALUES {values} AS numbers(n) WHERE n >= 0").coalesce(1)
 
 
 class Files(_Subject):
@@ -152,8 +152,8 @@ def _slot(folder: Path, batch: int) -> sinks.Slot:
 def _publish(sink: sinks.Sink, folder: Path, *batches: DataFrame) -> None:
     staged = [sink.stage(rows, _slot(folder, number)).document for number, rows in enumerate(batches)]
     slot = _slot(folder, 0)
-    publication = sinks.Publication(ref=Ref("odd", 1), name=slot.name, attempt=1, staged=sink.prepare(staged))
-    sink.commit(publication)
+    ref, prepared = Ref("odd", 1), sink.prepare(staged)
+    sink.commit(sinks.Publication(ref=ref, name=slot.name, attempt=1, after=None, staged=prepared))
 
 
 def odd_values_in_postgres(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import Corrupt, Fenced, Misused, Refused, UnsafePath
+from airflow_provider_ckpt.protocol.pledge import has_nothing
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark.sinks import DeltaSink, FilesSink, Name, PostgresSink, Publication, Sink, Slot, Staged
@@ -27,6 +28,7 @@ class Listed(Sink):
 
     def __init__(self) -> None:
         self.target: list[int] = []
+        self.at: int | None = None
         self.kept: Sequence[JsonObject] = ()
 
     def stage(self, rows: Any, slot: Slot) -> Staged:
@@ -42,7 +44,7 @@ class Listed(Sink):
         return SinkMarker(committed=None)
 
     def marker(self, name: Name) -> SinkMarker:
-        return SinkMarker(committed=None)
+        return SinkMarker(committed=self.at)
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         self.kept = keep
@@ -69,7 +71,7 @@ def test_a_pledge_names_every_batch_since_the_last_publication(seat: Seat, sink:
     assert pledge["batches"] == [0, 1]
     assert (pledge["rows"], pledge["bytes"], pledge["files"], pledge["after"]) == (3, 24, 2, None)
     seat.commit(Ref("orders", 1), pledge, 1)
-    seat.completed(Ref("orders", 1), 1, is_committed=True)
+    seat.completed(1, is_resolved=False)
     _stage(seat, 2, 4)
     assert seat.pledge(2)["batches"] == [2]
     assert seat.pledge(2)["after"] == 1
@@ -86,19 +88,31 @@ def test_a_failed_checkpoint_rolls_into_the_next(seat: Seat) -> None:
 def test_hearing_again_of_an_old_checkpoint_loses_nothing_that_a_newer_one_had_pledged(seat: Seat) -> None:
     _stage(seat, 0, 1)
     seat.pledge(0)
-    seat.completed(Ref("orders", 1), 0, is_committed=True)
+    seat.completed(0, is_resolved=False)
     _stage(seat, 1, 2)
     seat.pledge(1)  # of checkpoint 2, which fails
-    seat.completed(Ref("orders", 1), 0, is_committed=True)
+    seat.completed(0, is_resolved=False)
     assert seat.pledge(1)["batches"] == [1]
 
 
-def test_what_a_person_gave_up_is_not_published_and_does_not_move_the_marker(seat: Seat) -> None:
+@pytest.mark.parametrize("found", [None, 1])
+def test_after_a_person_has_said_what_became_of_a_commit_the_target_is_asked_where_it_is(
+    seat: Seat, sink: Listed, found: int | None
+) -> None:
+    """Whatever the person said: it may have been committed or not, and the next commit continues what is there."""
     _stage(seat, 0, 1)
-    seat.completed(Ref("orders", 1), 0, is_committed=False)
+    sink.at = found
+    seat.completed(0, is_resolved=True)
     _stage(seat, 1, 2)
     assert seat.pledge(1)["batches"] == [1]
-    assert seat.pledge(1)["after"] is None
+    assert seat.pledge(1)["after"] == found
+
+
+def test_batches_without_rows_are_never_committed(seat: Seat) -> None:
+    _stage(seat, 0)
+    assert has_nothing(seat.pledge(0))
+    _stage(seat, 1, 7)
+    assert seat.pledge(1)["publish"] == {"batches": [{"rows": [7]}]}
 
 
 def test_only_committed_batches_are_pledged_and_the_rest_is_let_go_at_the_end(seat: Seat, sink: Listed) -> None:
