@@ -20,6 +20,7 @@ from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.cut import Graph, Query
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.spark.capturing import Member
+from airflow_provider_ckpt.spark.failure_cause import cause_of
 from airflow_provider_ckpt.spark.sinks.seat import Seat
 
 
@@ -61,7 +62,7 @@ class Started:
     def failure(self) -> str | None:
         """Why it ended, when it did not end by itself or by being stopped."""
         error = self._error()
-        return None if error is None else f"Query {self.name} failed: {_first_lines(error)}"
+        return None if error is None else f"Query {self.name} failed: {cause_of(error)}"
 
     def _error(self) -> str | None:
         if self.ended is not None:
@@ -208,7 +209,3 @@ def _member(each: Started) -> Member:
         progress=lambda: each.progress,
         pledge=None if each.seat is None else each.seat.pledge,
     )
-
-
-def _first_lines(text: str, count: int = 3) -> str:
-    return " ".join(text.strip().splitlines()[:count])
