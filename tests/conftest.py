@@ -42,9 +42,18 @@ def pytest_report_header() -> str:
     return campaign.headline()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Before others choose by marks: of what runs on both databases the quick tests take SQLite."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _is_on_postgresql(item):
+            item.add_marker(pytest.mark.slow)
+    yield
     order.longest_first(items)
+
+
+def _is_on_postgresql(item: pytest.Function) -> bool:
+    return hasattr(item, "callspec") and "postgresql" in item.callspec.params.values()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.OneAirflow | None:
