@@ -6,12 +6,14 @@ again by its inode, size and time: a batch that is run again writes a new file u
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.manifest import Manifest
 from airflow_provider_ckpt.protocol.records import FileRef, Kind
+from airflow_provider_ckpt.spark.streaming.hadoop_crc import checksums_of
 from airflow_provider_ckpt.spark.streaming.identity import Identity, identify
 from airflow_provider_ckpt.spark.streaming.location import Piece
 from airflow_provider_ckpt.spark.streaming.logs import Vanished
@@ -94,6 +96,7 @@ class Holder:
         target = self._folder / name
         if self._named.get(name) != identity:
             self._link(source, target)
+            self._link_checksums(source, target)
             self._named[name] = identity
             if identity not in (identify(target), identify(source)):  # a copy is another file than its source
                 raise Vanished(f"{source} was replaced")
@@ -102,6 +105,13 @@ class Holder:
     def _link(self, source: Path, target: Path) -> None:
         self._clear(target)
         link_or_copy(source, target)
+
+    def _link_checksums(self, source: Path, target: Path) -> None:
+        """Spark's own, for the task that stores the file: it does not store what is damaged already."""
+        beside = checksums_of(target)
+        beside.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # not every file system of Hadoop's keeps them
+            link_or_copy(checksums_of(source), beside)
 
     def _make(self, target: Path, data: bytes) -> None:
         self._clear(target)

@@ -19,10 +19,11 @@ from typing import TypeVar
 
 from airflow_provider_ckpt.metastore import Metastore, open_metastore
 from airflow_provider_ckpt.protocol.codec import JsonObject
-from airflow_provider_ckpt.protocol.errors import OutcomeUnknown, TryAgain
+from airflow_provider_ckpt.protocol.errors import Corrupt, OutcomeUnknown, TryAgain
 from airflow_provider_ckpt.protocol.paths import file_path
 from airflow_provider_ckpt.protocol.records import Ack, FileRef, Ref
 from airflow_provider_ckpt.spark.packing import NewFile, pack, plan_packs
+from airflow_provider_ckpt.spark.streaming.hadoop_crc import checksums_of, find_damage
 from airflow_provider_ckpt.storage.base import Storage, digest_bytes
 from airflow_provider_ckpt.storage.opening import open_storage
 
@@ -122,16 +123,29 @@ def _put_all(order: Order, storage: Storage, share: Share) -> tuple[FileRef, ...
 
 
 def _put(order: Order, storage: Storage, file: NewFile) -> FileRef:
+    _refuse_damaged(order, file)
     path = file_path(order.attempt, order.ref.id, file.name)
     digest = patiently(lambda: storage.put_file(f"{order.ref.pipeline}/{path}", Path(file.source)))
     return FileRef(path=path, name=file.name, size=digest.size, sha256=digest.sha256)
 
 
 def _put_pack(order: Order, storage: Storage, name: str, files: Sequence[NewFile]) -> FileRef:
+    for file in files:
+        _refuse_damaged(order, file)
     data, members = pack(files)
     path, digest = file_path(order.attempt, order.ref.id, name), digest_bytes(data)
     patiently(lambda: storage.create(f"{order.ref.pipeline}/{path}", data))
     return FileRef(path=path, name=name, size=digest.size, sha256=digest.sha256, members=members)
+
+
+def _refuse_damaged(order: Order, file: NewFile) -> None:
+    """A file of a running query that does not match Spark's checksums would be stored, and trusted, as it is."""
+    source = Path(file.source)
+    if checksums_of(source).exists() and (damage := find_damage(source)) is not None:
+        raise Corrupt(
+            f"{damage}: it has changed since Spark wrote it, and is not stored. Look after the disk of the work folder; "
+            f"then let the pipeline go back with `ckpt restore {order.ref.pipeline} --rewind --take-over`."
+        )
 
 
 def _acknowledge(order: Order, store: Metastore, acks: list[Ack]) -> None:

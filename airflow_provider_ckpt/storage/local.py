@@ -12,6 +12,7 @@ from airflow_provider_ckpt.protocol.paths import check_path
 from airflow_provider_ckpt.storage.base import Created, Digest, Partial, StoredFile, check_prefix
 from airflow_provider_ckpt.storage.local_errors import clear_errors
 from airflow_provider_ckpt.storage.local_files import (
+    SMALLEST_SHARED,
     becomes,
     have_same_content,
     laid_out,
@@ -76,7 +77,7 @@ class LocalStorage:
     def fetch(self, path: str, target: Path) -> None:
         stored = self._existing(path)
         with clear_errors(path, target.parent), laid_out(target) as temporary:
-            link_or_copy(stored, temporary)
+            link_or_copy(stored, temporary, smallest=SMALLEST_SHARED)
 
     def copy(self, source: str, target: str) -> None:
         original = self._existing(source)

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from airflow_provider_ckpt.storage.base import CHUNK_BYTES, Digest, digest_stream
 from airflow_provider_ckpt.storage.refusals import target_taken
 
+SMALLEST_SHARED = 64 * 1024  # bytes: a smaller file of a running query is copied, which costs as much as a second name
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 _LINK_REFUSED = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -70,8 +71,14 @@ def publish(temporary: Path, final: Path) -> bool:
     return True
 
 
-def link_or_copy(source: Path, temporary: Path, *, is_durable: bool = False) -> None:
-    """A second name for a file that is on the disk already; where that is refused, a copy."""
+def link_or_copy(source: Path, temporary: Path, *, is_durable: bool = False, smallest: int = 0) -> None:
+    """A second name for a file that is on the disk already; where that is refused, a copy.
+
+    :param smallest: files below this size are copied: so damage to one is not damage to the other.
+    """
+    if source.stat().st_size < smallest:
+        _copy(source, temporary, is_durable=is_durable)
+        return
     try:
         os.link(source, temporary)
     except OSError as error:
@@ -81,6 +88,8 @@ def link_or_copy(source: Path, temporary: Path, *, is_durable: bool = False) -> 
 
 def store_linked_or_copied(source: Path, temporary: Path) -> Digest:
     """As `link_or_copy` for a file of which nobody knows whether it is on the disk yet; tells what was stored."""
+    if source.stat().st_size < SMALLEST_SHARED:
+        return _copy(source, temporary, is_durable=True)
     try:
         os.link(source, temporary)
     except OSError as error:

@@ -141,6 +141,20 @@ def test_a_query_whose_progress_is_ahead_of_its_location_fails_the_checkpoint_by
     assert f"{agent.location.root} has 1" in failed
 
 
+def test_a_file_that_has_changed_since_spark_wrote_it_is_not_stored(agent: Agent) -> None:
+    """Stored as it is, it would have a checksum of ours, and be trusted for ever."""
+    agent.process(2)
+    agent.take()
+    agent.process(1)
+    damaged = agent.location.root / "state" / "0" / "0" / "3.delta"
+    data = bytearray(damaged.read_bytes())
+    data[0] ^= 1
+    damaged.write_bytes(data)
+    failed = agent.fail()
+    assert "state/0/0/3.delta does not match its checksums: it has changed since Spark wrote it" in failed
+    assert f"`ckpt restore {NAME} --rewind --take-over`" in failed
+
+
 def _new(manifest: Manifest) -> set[str]:
     own = f"files/{manifest.attempt}/{manifest.ref.id}/"
     return {path for path in manifest.files if path.startswith(own)}

@@ -18,9 +18,10 @@ from airflow_provider_ckpt.protocol.errors import (
     UnsafePath,
 )
 from airflow_provider_ckpt.storage import Created, LocalStorage, Partial, digest_bytes
-from airflow_provider_ckpt.storage.local_files import make_folders
+from airflow_provider_ckpt.storage.local_files import SMALLEST_SHARED, make_folders
 
 REFUSALS = [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP]
+LARGE = bytes(SMALLEST_SHARED)
 
 
 @pytest.fixture
@@ -50,12 +51,25 @@ def files(folder: Path) -> list[str]:
 def test_a_file_of_the_same_file_system_is_stored_without_copying(
     storage: LocalStorage, root: Path, source: Path
 ) -> None:
+    source.write_bytes(LARGE)
     storage.put_file("a", source)
     assert (root / "a").samefile(source)
 
 
+def test_what_is_written_into_a_small_file_in_place_is_not_written_into_the_stored_one(
+    storage: LocalStorage, root: Path, source: Path, tmp_path: Path
+) -> None:
+    """Logs and metadata: one damaged second name would damage every checkpoint that shares it."""
+    storage.put_file("a", source)
+    storage.fetch("a", tmp_path / "laid out" / "a")
+    for file in (source, tmp_path / "laid out" / "a"):
+        with file.open("r+b") as stream:
+            stream.write(b"X")
+    assert storage.read("a") == b"state"
+
+
 def test_a_stored_file_is_laid_out_and_copied_without_copying_bytes(storage: LocalStorage, tmp_path: Path) -> None:
-    storage.create("a", b"state")
+    storage.create("a", LARGE)
     storage.fetch("a", tmp_path / "laid out" / "a")
     storage.copy("a", "savepoint/a")
     assert (tmp_path / "laid out" / "a").stat().st_nlink == 3

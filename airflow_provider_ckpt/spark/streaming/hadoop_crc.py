@@ -35,7 +35,7 @@ def copy_checksums(file: Path, target: Path) -> None:
     found = list(_beside(file))
     for sums in found:
         if len(found) == 1 or _is_match(file, sums.read_bytes()):
-            _own(target).write_bytes(sums.read_bytes())
+            checksums_of(target).write_bytes(sums.read_bytes())
             return
 
 
@@ -50,12 +50,12 @@ def _is_match(file: Path, sums: bytes) -> bool:
 
 def _beside(file: Path) -> Iterator[Path]:
     """Its own checksums, then those that still have a temporary name."""
-    if (own := _own(file)).is_file():
+    if (own := checksums_of(file)).is_file():
         yield own
     yield from sorted(file.parent.glob(f"..{file.name}.*.tmp.crc"))
 
 
-def _own(file: Path) -> Path:
+def checksums_of(file: Path) -> Path:
     return file.parent / f".{file.name}.crc"
 
 
