@@ -22,6 +22,7 @@ from airflow_provider_ckpt.protocol.records import Checkpoint, Lease, Ref, Verdi
 from airflow_provider_ckpt.storage.base import Partial
 
 OnDeleted = Callable[[int, int], None]  # how many of how many files are gone
+_TRIMS = 100  # batches of the history
 _PLANS = 5  # how often a plan is drawn up anew because somebody changed something meanwhile
 
 
@@ -36,6 +37,7 @@ class CleanupReport:
     quarantined: Mapping[str, str]  # path -> why; deleted by a later cleanup, unless somebody explains it
     missing: Mapping[int, tuple[str, ...]]  # checkpoint -> what is not there as it should be
     failed: Mapping[str, str]  # path -> why it could not be deleted
+    trimmed: int = 0  # rows of the history that went: events, failed and discarded checkpoints, attempts
     has_yielded: bool = False  # a waiting trigger took the lease back; the next cleanup goes on
 
 
@@ -137,6 +139,7 @@ class _Cleanup:
         self._found: Survey | None = None
         self._deleted: list[str] = []
         self._failed: dict[str, str] = {}
+        self._trimmed = 0
 
     def run(self, discard: Collection[int]) -> CleanupReport:
         try:
@@ -145,6 +148,7 @@ class _Cleanup:
             self._unmark(holdings)
             self._delete_files(holdings)
             self._forget_checkpoints(holdings)
+            self._trim_history()
         except LeaseLost:
             return self._report(has_yielded=True)
         return self._report(has_yielded=False)
@@ -220,6 +224,15 @@ class _Cleanup:
             ):
                 self._context.store.checkpoints.forget(each.ref, actor=self._context.actor)
 
+    def _trim_history(self) -> None:
+        """In batches; what is left after many of them goes with the next cleanup."""
+        for _ in range(_TRIMS):
+            self._context.store.leases.renew(self._lease)
+            trimmed = self._context.store.history.trim(self._lease)
+            self._trimmed += trimmed
+            if not trimmed:
+                return
+
     def _delete(self, path: str) -> bool:
         """Whether the file is gone; a failure is kept for the report."""
         try:
@@ -244,6 +257,7 @@ class _Cleanup:
             quarantined=self._found.orphans if self._found else {},
             missing=self._found.missing if self._found else {},
             failed=self._failed,
+            trimmed=self._trimmed,
             has_yielded=has_yielded,
         )
 

@@ -11,6 +11,7 @@ from airflow_provider_ckpt.metastore.checkpoints import Checkpoints, Measure, Pa
 from airflow_provider_ckpt.metastore.engine import Clock, Engine, open_engine
 from airflow_provider_ckpt.metastore.events import Events
 from airflow_provider_ckpt.metastore.files import Files
+from airflow_provider_ckpt.metastore.history import History
 from airflow_provider_ckpt.metastore.leases import Leases, Pins
 from airflow_provider_ckpt.metastore.pipelines import Pipelines
 from airflow_provider_ckpt.metastore.recovered import Recovered, Recovery
@@ -58,6 +59,7 @@ class Metastore:
         self.files = Files(engine)
         self.events = Events(engine)
         self.alerts = Alerts(engine)
+        self.history = History(engine)
         self.recovery = Recovery(engine)
         self.views = Views(engine)
 

@@ -66,6 +66,7 @@ pipelines = sa.Table(
     sa.Column("deferred_since", Time),
     sa.Column("cleanup_waiting_since", Time),
     sa.Column("created_at", Time, nullable=False),
+    sa.Column("trimmed_upto", sa.BigInteger, nullable=False, server_default="0"),  # events up to here may be gone
 )
 
 attempts = sa.Table(
@@ -212,6 +213,7 @@ evidence = sa.Table(
     sa.Column("received_at", Time, nullable=False),
 )
 sa.Index("ix_ckpt_evidence_checkpoint", evidence.c.pipeline, evidence.c.checkpoint)
+sa.Index("ix_ckpt_evidence_received", evidence.c.pipeline, evidence.c.received_at)
 
 sink_commits = sa.Table(
     "ckpt_sink_commits",
@@ -261,7 +263,7 @@ condemned = sa.Table(
 )
 
 events = sa.Table(
-    "ckpt_events",  # append-only: the migrations forbid UPDATE and DELETE
+    "ckpt_events",  # append-only: the migrations forbid UPDATE, and DELETE above what its pipeline says is trimmed
     metadata,
     sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     _pipeline(primary_key=False),

@@ -352,6 +352,25 @@ class Condemned:
     delete_after: datetime
 
 
+AUDITED = frozenset(
+    {
+        "alerts.heard",
+        "alerts.silenced",
+        "checkpoint.pinned",
+        "checkpoint.unpinned",
+        "cleanup.revoked",
+        "pipeline.changed",
+        "pipeline.created",
+        "pipeline.rebuilt",
+        f"pipeline.{DesiredState.RUNNING}",
+        f"pipeline.{DesiredState.STOPPED}",
+        "restore.requested",
+        "restore.revoked",
+        "sink.resolved",
+    }
+)  # kinds of events that say what a person did: they are kept for longer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     seq: int

@@ -149,6 +149,17 @@ def decide(strategy: RestartStrategy, failures: Sequence[datetime], now: datetim
     return Restart(after=min(max(failures[-1] + delay - now, timedelta()), delay))
 
 
+def remembered_failures(strategy: RestartStrategy) -> int:
+    """How many of the newest failures a decision may depend on."""
+    match strategy:
+        case NoRestart():
+            return 1
+        case FixedDelay() | ExponentialBackoff() | FailureRate():
+            return strategy.limit + 1
+        case _:
+            assert_never(strategy)
+
+
 def parse_restart(text: str) -> RestartStrategy:
     """Read a strategy as people write it, such as `exponential(5 in 1h)`."""
     try:

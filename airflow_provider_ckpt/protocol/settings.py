@@ -25,6 +25,8 @@ class Settings:
     max_deferral: timedelta = timedelta(minutes=10)  # how long cleanup and triggering may put each other off
     orphan_grace: timedelta = timedelta(hours=1)  # after a checkpoint ended, before its stray files count as orphans
     quarantine: timedelta = timedelta(hours=24)  # between finding an unexplained file and deleting it
+    keep_events: timedelta = timedelta(days=30)  # and the rows of failed and discarded checkpoints
+    keep_audit: timedelta = timedelta(days=365)  # events of what a person did
     objectives: Objectives = field(default_factory=Objectives)
     retention: Retention = field(default_factory=Retention)
     restart: RestartStrategy = field(default_factory=lambda: parse_restart("exponential(5 in 1h)"))

@@ -4,8 +4,8 @@ A restart from the tip goes on with the whole line of its parent; a rewind leave
 What lies on a branch left behind is abandoned: restored only by explicit id.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from airflow_provider_ckpt.protocol.records import Attempt
 
@@ -68,3 +68,37 @@ def timeline_of(attempts: Iterable[Attempt], current: int) -> Timeline:
 def _lower(bound: int | None, fork_at: int | None) -> int | None:
     known = [value for value in (bound, fork_at) if value is not None]
     return min(known, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What the line of attempts knows of one of them."""
+
+    number: int
+    parent: int | None
+    fork_at: int | None
+    is_needed: bool = False  # it lives, or a checkpoint that is left was taken by it
+    needs_parent: bool = False  # it ran nothing: what it started from is still its parent's tip
+
+
+def thin_out(oldest_first: Sequence[Link], *, keep: int, limit: int) -> tuple[list[int], list[Link]]:
+    """Which attempts can be forgotten, oldest first, and how those that are left are linked then.
+
+    A line without an attempt that no checkpoint is left of holds the same checkpoints, when its child takes over its
+    parent and its fork.
+    """
+    newest = oldest_first[-keep:] if keep else ()
+    kept = {link.number for link in newest} | {link.number for link in oldest_first if link.is_needed}
+    kept |= {link.parent for link in oldest_first if link.number in kept and link.needs_parent and link.parent}
+    gone = [link.number for link in oldest_first if link.number not in kept][:limit]
+    by_number: dict[int | None, Link] = {link.number: link for link in oldest_first}
+    relinked = (_relink(link, by_number, frozenset(gone)) for link in oldest_first if link.number not in gone)
+    return gone, [link for link in relinked if link != by_number[link.number]]
+
+
+def _relink(link: Link, by_number: Mapping[int | None, Link], gone: frozenset[int]) -> Link:
+    parent, fork_at = link.parent, link.fork_at
+    while parent in gone:
+        forgotten = by_number[parent]
+        parent, fork_at = forgotten.parent, _lower(fork_at, forgotten.fork_at)
+    return replace(link, parent=parent, fork_at=fork_at)

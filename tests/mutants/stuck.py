@@ -6,6 +6,8 @@ _WAYS_OUT = "tests/behaviours/test_ways_out.py::test"
 _CHECKPOINTING = "tests/behaviours/test_checkpointing.py::test"
 _LOOKING_AFTER = "tests/behaviours/test_looking_after.py::test"
 _CLUSTER = "tests/airflow/test_cluster_mode.py::test"
+_GROWTH = "tests/behaviours/test_growth.py::test"
+_TIMELINE = "tests/unit/test_timeline.py::test"
 _CLEANUP = "airflow_provider_ckpt/coordinator/cleanup.py"
 
 STUCK = (
@@ -98,6 +100,38 @@ STUCK = (
         text="frozenset({AttemptStatus.SUPERSEDED, AttemptStatus.FAILED})",
         replacement="frozenset({AttemptStatus.FAILED})",
         tests=(f"{_CLUSTER}_an_application_that_was_replaced_is_ended_through_the_cluster",),
+    ),
+    Bug(
+        name="the history is never trimmed",
+        area=Area.RETENTION,
+        file=_CLEANUP,
+        text="for _ in range(_TRIMS):",
+        replacement="for _ in range(0):",
+        tests=(f"{_GROWTH}_a_year_of_checkpoints_costs_what_its_first_days_did",),
+    ),
+    Bug(
+        name="the last event of a kind is trimmed, which others ask for",
+        area=Area.RETENTION,
+        file="airflow_provider_ckpt/metastore/history.py",
+        text="events.c.seq.not_in(_newest_of_each_kind(tx, pipeline.name))",
+        replacement="events.c.seq.not_in(_newest_of_each_kind(tx, pipeline.name)[:1])",
+        tests=(f"{_GROWTH}_who_asks_for_the_last_event_of_a_kind_finds_it",),
+    ),
+    Bug(
+        name="what a person did is forgotten with everything else",
+        area=Area.RETENTION,
+        file="airflow_provider_ckpt/metastore/history.py",
+        text="events.c.at < now - audited)",
+        replacement="events.c.at < now - kept)",
+        tests=(f"{_GROWTH}_what_a_person_did_is_kept_for_longer",),
+    ),
+    Bug(
+        name="a forgotten attempt breaks the line of those that are left",
+        area=Area.RETENTION,
+        file="airflow_provider_ckpt/protocol/timeline.py",
+        text="_lower(fork_at, forgotten.fork_at)",
+        replacement="fork_at",
+        tests=(f"{_TIMELINE}_a_line_without_the_attempts_that_are_forgotten_holds_the_same_checkpoints",),
     ),
     Bug(
         name="a capture is repeated although a cut that names the lost base stands",

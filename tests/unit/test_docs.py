@@ -33,7 +33,7 @@ def test_every_command_that_a_document_shows_exists(document: str) -> None:
 def test_every_setting_that_the_documents_name_exists() -> None:
     text = (_ROOT / "docs/operating.md").read_text().split("## Settings")[1].split("## Exit codes")[0]
     names = {name for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    values = {"restart": "none", "tolerable_failures": "1"}
+    values = {"restart": "none", "tolerable_failures": "1", "keep_events": "1d", "keep_audit": "1d"}
     for name in names:
         value = values.get(name, "1" if name.startswith("keep_") and name != "keep_age" else "1h")
         assert isinstance(change_settings(Settings(), {name: value}), Settings)

@@ -21,6 +21,7 @@ from airflow_provider_ckpt.protocol.restart import (
     RestartStrategy,
     decide,
     parse_restart,
+    remembered_failures,
 )
 
 quick = settings(max_examples=40, deadline=None)
@@ -271,3 +272,11 @@ def test_what_can_not_be_read_is_misused_and_the_error_lists_the_forms(text: str
 def test_a_restart_in_the_past_is_misused() -> None:
     with pytest.raises(Misused, match="1s ago"):
         Restart(after=-SECOND)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("none", 1), ("fixed(3, 10s)", 4), ("rate(7 in 10m, 5s)", 8), ("exponential(5 in 1h)", 6)]
+)
+def test_a_decision_depends_on_one_failure_more_than_it_allows(text: str, count: int) -> None:
+    """Whoever forgets older ones changes nothing."""
+    assert remembered_failures(parse_restart(text)) == count

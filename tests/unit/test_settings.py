@@ -63,6 +63,8 @@ def test_the_defaults_work_and_are_what_the_handbook_says() -> None:
         "max_deferral": "10m",
         "orphan_grace": "1h",
         "quarantine": "1d",
+        "keep_events": "30d",
+        "keep_audit": "365d",
         "objectives": {"recovery_point": None, "max_duration": None, "recovery_time": None, "remind_every": "4h"},
         "retention": Retention().to_json(),
         "restart": "exponential(5 in 1h)",

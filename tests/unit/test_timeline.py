@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Rung
-from airflow_provider_ckpt.protocol.timeline import Segment, Timeline, current_timeline, newest_planned, timeline_of
+from airflow_provider_ckpt.protocol.timeline import (
+    Link,
+    Segment,
+    Timeline,
+    current_timeline,
+    newest_planned,
+    thin_out,
+    timeline_of,
+)
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -193,3 +201,46 @@ def test_the_line_is_what_each_start_kept_and_each_attempt_added(life: Life) -> 
 @given(_lives(), st.integers(1, 20))
 def test_upto_keeps_exactly_the_ids_up_to_it(life: Life, id_: int) -> None:
     assert _held(current_timeline(life.attempts).upto(id_), life.taken) == [each for each in life.line if each <= id_]
+
+
+# attempts that are forgotten
+
+
+@st.composite
+def _lines(draw: st.DrawFn) -> list[Link]:
+    """Attempts that each continue an earlier one, somewhere, or begin anew."""
+    links = []
+    for number in range(1, draw(st.integers(1, 12)) + 1):
+        parent = draw(st.none() | st.integers(1, number - 1)) if number > 1 else None
+        fork_at = None if parent is None else draw(st.none() | st.integers(0, 30))
+        links.append(Link(number=number, parent=parent, fork_at=fork_at, is_needed=draw(st.booleans())))
+    return links
+
+
+def _line_of(links: Sequence[Link]) -> Timeline:
+    attempts = [_attempt(link.number, Rung.CHECKPOINT, link.parent, link.fork_at) for link in links]
+    return timeline_of(attempts, links[-1].number)
+
+
+@quick
+@given(_lines(), st.integers(1, 4), st.integers(1, 20))
+def test_a_line_without_the_attempts_that_are_forgotten_holds_the_same_checkpoints(
+    links: list[Link], keep: int, limit: int
+) -> None:
+    gone, changed = thin_out(links, keep=keep, limit=limit)
+    assert len(gone) <= limit
+    assert not {link.number for link in links if link.is_needed} & set(gone)
+    assert not {link.number for link in links[-keep:]} & set(gone)
+    by_number = {link.number: link for link in links} | {link.number: link for link in changed}
+    left = [link for number, link in by_number.items() if number not in gone]
+    assert all(link.parent not in gone for link in left)
+    before, after = _line_of(links), _line_of(left)
+    for link in left:
+        for checkpoint in range(32):
+            assert before.holds(link.number, checkpoint) == after.holds(link.number, checkpoint)
+
+
+def test_what_ran_nothing_keeps_the_attempt_whose_tip_it_was_given() -> None:
+    links = [Link(number=1, parent=None, fork_at=None), Link(number=2, parent=1, fork_at=3, needs_parent=True)]
+    assert thin_out(links, keep=1, limit=10) == ([], [])
+    assert thin_out([links[0], replace(links[1], needs_parent=False)], keep=1, limit=10)[0] == [1]

@@ -49,6 +49,7 @@ def _document(name: str, report: CleanupReport, *, dry_run: bool) -> JsonObject:
         "quarantined": dict(report.quarantined),
         "missing": {str(id_): list(problems) for id_, problems in report.missing.items()},
         "failed": dict(report.failed),
+        "trimmed": report.trimmed,
         "has_yielded": report.has_yielded,
     }
 
@@ -70,8 +71,9 @@ def _sentence(name: str, report: CleanupReport, *, dry_run: bool) -> str:
     gone = humanise.count(len(report.discarded), "checkpoint")
     if dry_run:
         return f"A cleanup of {name} would discard {gone} and delete {files}. Nothing was changed."
+    rows = f" {humanise.count(report.trimmed, 'row')} of the history went." if report.trimmed else ""
     end = " A waiting checkpoint goes first: clean up again later." if report.has_yielded else ""
-    return f"{name} was cleaned up: {gone} discarded, {files} deleted.{end}"
+    return f"{name} was cleaned up: {gone} discarded, {files} deleted.{rows}{end}"
 
 
 def _fates(report: CleanupReport, *, dry_run: bool) -> list[Row]:

@@ -20,6 +20,8 @@ const MEANINGS = {
   max_deferral: "how long cleanup and triggering may put each other off",
   orphan_grace: "after a checkpoint ended, before its stray files count as orphans",
   quarantine: "between finding an unexplained file and deleting it",
+  keep_events: "how long events, and failed and discarded checkpoints, are shown",
+  keep_audit: "how long it is known what a person did",
   restart: "when and how often a failed attempt is followed by another",
 };
 
