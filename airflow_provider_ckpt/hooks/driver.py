@@ -121,6 +121,8 @@ def hold(hook: DriverHook, access: Access, attempt: tuple[str, int], application
         hook.submit(application, start_new_session=True)
     except AirflowException as error:
         return f"its driver ended with exit code {hook.exit_code}; it last said: {str(error)[-_LAST_WORDS:]}"
+    except OSError as error:
+        return f"its driver could not be started: {error}"
     finally:
         watch.stop()
     return ""

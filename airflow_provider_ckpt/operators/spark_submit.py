@@ -161,9 +161,9 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
         """Hold the driver in client mode, and give back its last words; in cluster mode wait in the triggerer."""
         from airflow_provider_ckpt.hooks.driver import hold, told
 
-        ckpt.store.attempts.note_submitted(self.pipeline, attempt)
         with told(self._get_hook(), access, self.pipeline, attempt) as hook:
             self._driver = hook
+            ckpt.store.attempts.note_submitted(self.pipeline, attempt)
             if hook.is_cluster_mode:
                 self._wait(attempt, self._submit_to_cluster(ckpt, hook, attempt))
             return hold(hook, access, (self.pipeline, attempt), self.application)
@@ -172,7 +172,7 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
         """What the cluster knows the driver by; one that nobody wants any more is ended at once."""
         try:
             application = hook.submit_and_leave(self.application)
-        except AirflowException as error:
+        except (AirflowException, OSError) as error:
             self._conclude(ckpt, attempt, f"it could not be submitted: {str(error)[-_LAST_WORDS:]}")
             raise
         if application is None:

@@ -202,15 +202,19 @@ def test_what_was_replaced_during_its_submission_is_ended_at_once(
     assert yarn.killed == [ID]
 
 
+@pytest.mark.parametrize("conn_id", ["yarn", "client"])
+@pytest.mark.parametrize("error", [AirflowException("queue batch is full"), FileNotFoundError("spark-submit")])
 def test_a_submission_that_fails_fails_its_attempt(
-    house: House, yarn: ResourceManager, monkeypatch: pytest.MonkeyPatch
+    house: House, yarn: ResourceManager, monkeypatch: pytest.MonkeyPatch, error: Exception, conn_id: str
 ) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CLIENT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+
     def refuse(hook: DriverHook, application: str = "", **_: object) -> None:
-        raise AirflowException("Cannot execute: queue batch is full")
+        raise error
 
     monkeypatch.setattr(DriverHook, "submit", refuse)
-    with pytest.raises(AirflowFailException, match=r"could not be submitted: .*queue batch is full"):
-        a_run().execute(a_context())
+    with pytest.raises(AirflowFailException, match=str(error)):
+        a_run(conn_id=conn_id).execute(a_context())
     assert house.store.attempts.get(NAME, 1).status is AttemptStatus.FAILED
 
 
