@@ -227,11 +227,11 @@ class _Cleanup:
     def _trim_history(self) -> None:
         """In batches; what is left after many of them goes with the next cleanup."""
         for _ in range(_TRIMS):
-            self._context.store.leases.renew(self._lease)
             trimmed = self._context.store.history.trim(self._lease)
             self._trimmed += trimmed
             if not trimmed:
                 return
+            self._context.store.leases.renew(self._lease)
 
     def _delete(self, path: str) -> bool:
         """Whether the file is gone; a failure is kept for the report."""

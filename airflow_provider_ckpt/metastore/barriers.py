@@ -57,8 +57,9 @@ class Barriers:
             if last is not None and last.phase is not Phase.FAILED:
                 return Triggered(checkpoint=last, is_new=False, skipped=None, detail="the same trigger as before")
             expire(tx, pipeline.name, actor=request.requested_by)
-            shorten_leases(tx, pipeline)
             seen = _look(tx, pipeline)
+            if seen.cleanup is not None or seen.restore is not None:
+                shorten_leases(tx, pipeline)
             skip = _started_again(tx, request) or why_skip(request, seen)
             if skip is not None:
                 return _skip(tx, request, skip)

@@ -28,10 +28,10 @@ class Leases:
         """
         with self._engine.write() as tx:
             found = lock_pipeline(tx, pipeline)
-            shorten_leases(tx, found)
             if (why := _why_no_cleanup(tx, pipeline)) is None:
                 _set_waiting(tx, pipeline, since=None)
                 return _grant(tx, found, LeaseKind.CLEANUP, owner, token)
+            shorten_leases(tx, found)
             _set_waiting(tx, pipeline, since=sa.func.coalesce(pipelines.c.cleanup_waiting_since, tx.now_sql))
         raise TryAgain(f"Pipeline {pipeline} can not be cleaned up now: {why}")
 
@@ -42,11 +42,11 @@ class Leases:
         """
         with self._engine.write() as tx:
             found = lock_pipeline(tx, pipeline)
-            shorten_leases(tx, found)
             held = read_lease(tx, pipeline, LeaseKind.RESTORE)
             if held is None:
                 revoke(tx, pipeline, LeaseKind.CLEANUP, actor=owner, reason="a restore goes first")
                 return _grant(tx, found, LeaseKind.RESTORE, owner, token)
+            shorten_leases(tx, found)
         raise TryAgain(f"Pipeline {pipeline} can not be restored now: {_held_by(held)}")
 
     def renew(self, lease: Lease) -> Lease:
@@ -187,8 +187,8 @@ def _why_no_cleanup(tx: Tx, pipeline: str) -> str | None:
 
 def _held_by(lease: Lease) -> str:
     return (
-        f"a {lease.kind} by {lease.owner} holds the lease until {lease.expires_at:%H:%M:%S} UTC. Wait for it; or, when "
-        f"it is dead for certain, take its lease with `ckpt leases break {lease.pipeline} {lease.kind}`."
+        f"a {lease.kind} by {lease.owner} holds the lease. Wait for it, or until the lease ends; or, when it is dead "
+        f"for certain, take its lease with `ckpt leases break {lease.pipeline} {lease.kind}`."
     )
 
 
