@@ -143,8 +143,8 @@ def _refuse_damaged(order: Order, file: NewFile) -> None:
     source = Path(file.source)
     if checksums_of(source).exists() and (damage := find_damage(source)) is not None:
         raise Corrupt(
-            f"{damage}: it has changed since Spark wrote it, and is not stored. Look after the disk of the work folder; "
-            f"then let the pipeline go back with `ckpt restore {order.ref.pipeline} --rewind --take-over`."
+            f"{damage}: it has changed since Spark wrote it, and is not stored. Look after the disk of the work "
+            f"folder; then let the pipeline go back with `ckpt restore {order.ref.pipeline} --rewind --take-over`."
         )
 
 
