@@ -4,6 +4,8 @@ from tests.mutants.bug import Area, Bug
 
 _SPARK = "tests/spark/test_sinks.py::test"
 _TARGETS = "tests/behaviours/test_targets.py::test"
+_TABLES = "tests/unit/spark/test_table_sinks.py::test"
+_RULES = "tests/unit/spark/test_delta_rules.py::test"
 _INVARIANTS = "tests/behaviours/test_invariants.py::test"
 _SINKS = "airflow_provider_ckpt/spark/sinks"
 _RETENTION = "airflow_provider_ckpt/protocol/retention.py"
@@ -82,6 +84,25 @@ SINKS = (
         text='SinkStatus.NOTHING if has_nothing(ack["staged"]) else SinkStatus.PENDING',
         replacement="SinkStatus.PENDING",
         tests=(f"{_TARGETS}_a_query_that_has_done_nothing_yet_holds_nobody_up",),
+    ),
+    Bug(
+        name="the library tries a commit to an Iceberg table again by itself",
+        area=Area.SINKS,
+        file=f"{_SINKS}/iceberg.py",
+        text="        handle = _without_retries(table)\n",
+        replacement="        handle = table\n",
+        tests=(
+            f"{_TABLES}_a_commit_to_an_iceberg_table_that_has_changed_is_not_tried_again_by_the_library",
+            f"{_TABLES}_an_iceberg_table_that_others_write_to_keeps_its_own_retries",
+        ),
+    ),
+    Bug(
+        name="a Delta table with a feature that nobody here writes is written to",
+        area=Area.SINKS,
+        file=f"{_SINKS}/delta_rules.py",
+        text="    for feature in sorted(features - _SAFE):\n",
+        replacement="    for feature in sorted(features & _SAFE & set()):\n",
+        tests=(f"{_RULES}_what_is_not_enforced_is_refused_by_name_and_nothing_is_staged",),
     ),
     Bug(
         name="a target that is further than the metastore goes unnoticed",

@@ -299,6 +299,7 @@ ODD = (  # what is special about each
     "odd_values_in_postgres",
     "an_upsert_keeps_the_newest_of_each_key",
     "odd_partitions_in_delta",
+    "rules_of_a_delta_table",
     "partitions_and_times_in_iceberg",
 )
 

@@ -31,6 +31,7 @@ from airflow_provider_ckpt.spark.sinks.base import (
     may_take_over,
     must_commit,
 )
+from airflow_provider_ckpt.spark.sinks.delta_rules import Rules, is_append_only, read_rules
 from airflow_provider_ckpt.spark.sinks.footers import Footer, read_footers
 from airflow_provider_ckpt.spark.sinks.landing import StagedFile, read_batches
 from airflow_provider_ckpt.spark.sinks.landings import open_table_landing
@@ -74,13 +75,15 @@ class DeltaSink(Sink):
         self._landing = open_table_landing(path)
         self._uri, self._options = self._landing.root, _storage_options(path)
         self._fitting = ""  # the schema that the table was found to have room for
+        self._rules = Rules()
 
     def stage(self, rows: "DataFrame", slot: Slot) -> Staged:
         if (schema := rows.schema.json()) != self._fitting:
-            self._fit(slot.name, Schema.from_json(schema))
+            self._rules = self._fit(slot.name, Schema.from_json(schema))
             self._fitting = schema
         write_micros(rows)
-        return self._landing.stage(rows, slot, Format(partition_by=self._partition_by))
+        checked = self._rules.enforced(rows, self._path)
+        return self._landing.stage(checked, slot, Format(partition_by=self._partition_by))
 
     def commit(self, publication: Publication) -> Published:
         batches = read_batches(publication.name, publication.staged)
@@ -91,6 +94,7 @@ class DeltaSink(Sink):
             self._write(table, self._actions(table, files), _properties(publication))
 
         version = self._until_written(publication.name, partial(must_commit, publication), publish)
+        self._fitting = ""  # others may have changed the table: look at it again with the next batch
         return Published(
             rows=sum(batch.rows for batch in batches),
             bytes=sum(file.size for file in files),
@@ -114,7 +118,9 @@ class DeltaSink(Sink):
 
     def history(self, name: Name) -> frozenset[int]:
         table = self._load()
-        return frozenset() if table is None else frozenset(entry.checkpoint for entry in _own_entries(table, name))
+        if table is None or is_append_only(table):
+            return frozenset()
+        return frozenset(entry.checkpoint for entry in _own_entries(table, name))
 
     def roll_back(self, name: Name, attempt: int, to: int) -> None:
         def restore(table: DeltaTable) -> None:
@@ -145,8 +151,8 @@ class DeltaSink(Sink):
         except TableNotFoundError:
             return None
 
-    def _fit(self, name: Name, schema: Schema) -> None:
-        """Make the table with the first batch; make room for new columns, or refuse them."""
+    def _fit(self, name: Name, schema: Schema) -> Rules:
+        """Make the table with the first batch, make room for new columns or refuse them; says what rows must fulfil."""
         table = self._load()
         if table is None:
             DeltaTable.create(
@@ -157,7 +163,8 @@ class DeltaSink(Sink):
                 partition_by=list(self._partition_by),
                 commit_properties=_marking(name, 0, 0),
             )
-            return
+            return Rules()
+        rules = read_rules(name, self._path, table)
         self._partition_by = self._check_partitions(tuple(table.metadata().partition_columns))
         known = {field.name: field.type for field in table.schema().fields}
         new = [field for field in schema.fields if field.name not in known]
@@ -168,8 +175,15 @@ class DeltaSink(Sink):
                 f"{name} can not write to {self._path}: its column {what} is not in the table with that type. Change "
                 "the query, or add new columns with evolve=True."
             )
+        missing = [each for each in rules.not_null if each not in {field.name for field in schema.fields}]
+        if missing:
+            raise Refused(
+                f"{name} can not write to {self._path}: its column {missing[0]} is NOT NULL, and the query does not "
+                "give it. Add it to the query."
+            )
         if new:
             table.alter.add_columns(new)
+        return rules
 
     def _check_partitions(self, found: tuple[str, ...]) -> tuple[str, ...]:
         if self._partition_by not in ((), found):
@@ -178,6 +192,7 @@ class DeltaSink(Sink):
 
     def _until_written(self, name: Name, may: Callable[[SinkMarker], bool], work: Callable[[DeltaTable], None]) -> int:
         """Check and write against one version; where somebody else was faster, look again. Says the version."""
+        refusal = ""
         for _ in range(_TRIES):
             table = self._load()
             if table is None:
@@ -186,10 +201,11 @@ class DeltaSink(Sink):
                 return table.version()
             try:
                 work(table)
-            except CommitFailedError:
+            except CommitFailedError as error:
+                refusal = str(error)
                 continue
             return table.version() + 1
-        raise TryAgain(f"{name}: others commit to {self._path} so often that it had no turn in {_TRIES} tries.")
+        raise TryAgain(f"{name}: {self._path} did not take the commit in {_TRIES} tries, the last time: {refusal}")
 
     def _write(self, table: DeltaTable, actions: list[AddAction], properties: CommitProperties) -> None:
         try:

@@ -1,9 +1,9 @@
 """An Iceberg table: Spark writes Parquet beside it, and one snapshot publishes all of it, with its marker.
 
 The marker is a property of the table, changed in the same commit as the snapshot, which repeats it in its summary. The
-library's own retries are off (`commit.retry.num-retries=0`): it would add the same files again to a table that has
-changed meanwhile. Where somebody else was faster the table is loaded anew, the marker is looked at again, and only then
-it is tried again.
+library's own retries are off: it would add the same files again to a table that has changed meanwhile. It looks for
+their number in the table that it has loaded, so it is changed there, and not in the table that others write to. Where
+somebody else was faster the table is loaded anew, the marker is looked at again, and only then it is tried again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIES = 20
-_NO_RETRIES = {"commit.retry.num-retries": "0"}
+_RETRIES = "commit.retry.num-retries"
+_LAYOUT = {"ckpt.layout": "2"}  # since then nothing but what begins with "ckpt." is ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +180,7 @@ class IcebergSink(Sink):
         namespace = self._name.rpartition(".")[0]
         self._catalog.create_namespace_if_not_exists(namespace)
         try:
-            table = self._catalog.create_table(self._name, rows.limit(0).toArrow().schema, properties=_NO_RETRIES)
+            table = self._catalog.create_table(self._name, rows.limit(0).toArrow().schema, properties=_LAYOUT)
             self._write(table, name, _Mark(), [])
         except (TableAlreadyExistsError, CommitFailedException):
             pass
@@ -190,6 +191,7 @@ class IcebergSink(Sink):
 
     def _until_written(self, name: Name, may: Callable[[SinkMarker], bool], work: Callable[[Table], None]) -> str:
         """Check and write against one version; where somebody else was faster, look again. Says the snapshot."""
+        refusal = ""
         for _ in range(_TRIES):
             table = self._load()
             if table is None:
@@ -198,21 +200,39 @@ class IcebergSink(Sink):
                 return str(table.metadata.current_snapshot_id)
             try:
                 work(table)
-            except CommitFailedException:
+            except CommitFailedException as error:
+                refusal = str(error)
                 continue
             return str(table.metadata.current_snapshot_id)
-        raise TryAgain(f"{name}: others commit to {self._name} so often that it had no turn in {_TRIES} tries.")
+        raise TryAgain(f"{name}: {self._name} did not take the commit in {_TRIES} tries, the last time: {refusal}")
 
     def _write(self, table: Table, name: Name, mark: _Mark, paths: list[str]) -> None:
         summary = {"ckpt": str(name), "ckpt.checkpoint": str(mark.checkpoint), "ckpt.attempt": str(mark.attempt)}
+        handle = _without_retries(table)
         try:
-            with table.transaction() as transaction:
+            with handle.transaction() as transaction:
                 _append(transaction, paths, summary)
-                transaction.set_properties({_key(name): str(mark), **_NO_RETRIES})
+                if _has_our_retries(table, name):
+                    transaction.remove_properties(_RETRIES)
+                transaction.set_properties({_key(name): str(mark), **_LAYOUT})
         except (CommitFailedException, CkptError):
             raise
         except Exception as error:
             raise OutcomeUnknown(f"{self._name}: nobody said whether the snapshot is written: {error}") from error
+        table.metadata = handle.metadata
+
+
+def _without_retries(table: Table) -> Table:
+    """The handle alone: the library asks it how often to try, and sends only what the transaction changes."""
+    properties = {**table.metadata.properties, _RETRIES: "0"}
+    metadata = table.metadata.model_copy(update={"properties": properties})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
+def _has_our_retries(table: Table, name: Name) -> bool:
+    """Whether an older version of ours has put it there for everybody; later, whoever set it has meant it."""
+    is_older = _key(name) in table.properties and not _LAYOUT.keys() & table.properties.keys()
+    return is_older and table.properties.get(_RETRIES) == "0"
 
 
 def _append(transaction: Transaction, paths: list[str], summary: dict[str, str]) -> None:

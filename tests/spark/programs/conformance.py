@@ -17,7 +17,8 @@ from uuid import uuid4
 
 import psycopg
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
@@ -205,6 +206,36 @@ def odd_partitions_in_delta(folder: Path) -> list[str]:
     return faults
 
 
+def rules_of_a_delta_table(folder: Path) -> list[str]:
+    """NOT NULL and CHECK hold for what we write; a batch that breaks one fails, and nothing of it is left."""
+    path = str(folder / uuid4().hex)
+    columns = [("k", False), ("odd `name`", True), ("v", True)]
+    fields = [Field(name, PrimitiveType("long"), nullable=nullable) for name, nullable in columns]
+    table = DeltaTable.create(path, Schema(fields))
+    table.alter.add_constraint({"positive": "v > 0"})
+
+    def stage(batch: int, rows: str) -> str:
+        frame = SPARK.sql(f"SELECT k, `odd ``name```, v FROM VALUES {rows} AS r(k, `odd ``name```, v)")
+        try:
+            sinks.DeltaSink(path).stage(frame, _slot(folder, batch))
+        except Exception as error:
+            return str(error)
+        return ""
+
+    wanted = {
+        "(1L, NULL, 1L), (2L, 2L, 2L)": "",
+        "(1L, 1L, 1L), (NULL, 1L, 1L)": f"A row breaks a rule of the Delta table {path}: column k is NOT NULL.",
+        "(1L, 1L, 1L), (2L, 1L, 0L)": f"A row breaks a rule of the Delta table {path}: CHECK positive (v > 0).",
+        "(1L, 1L, 1L), (2L, 1L, NULL)": f"A row breaks a rule of the Delta table {path}: CHECK positive (v > 0).",
+    }
+    said = {rows: stage(batch, rows) for batch, rows in enumerate(wanted)}
+    return [
+        f"{rows}: {said[rows][:300]!r}"
+        for rows, why in wanted.items()
+        if why not in said[rows] or (said[rows] and not why)
+    ]
+
+
 def partitions_and_times_in_iceberg(folder: Path) -> list[str]:
     home = folder / uuid4().hex
     home.mkdir(parents=True)
@@ -228,6 +259,7 @@ EXTRAS = (
     odd_values_in_postgres,
     an_upsert_keeps_the_newest_of_each_key,
     odd_partitions_in_delta,
+    rules_of_a_delta_table,
     partitions_and_times_in_iceberg,
 )
 

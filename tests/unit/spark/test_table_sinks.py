@@ -9,8 +9,13 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
 
-from airflow_provider_ckpt.spark.sinks import DeltaSink, FilesSink, IcebergSink, Sink
+from airflow_provider_ckpt.protocol.records import Ref
+from airflow_provider_ckpt.protocol.recovery import SinkMarker
+from airflow_provider_ckpt.spark.sinks import DeltaSink, FilesSink, IcebergSink, Name, Publication, Sink, Slot
+from airflow_provider_ckpt.spark.sinks.base import Published
+from airflow_provider_ckpt.spark.sinks.iceberg import _Mark
 from airflow_provider_ckpt.testing.conformance import find_faults
 from tests import frames
 
@@ -75,3 +80,75 @@ def test_sinks_of_files_and_tables_pass_the_conformance_kit(
 ) -> None:
     """Before every thirteenth line; tests/spark comes to all of them."""
     assert find_faults(lambda: subject(tmp_path), tmp_path / "scratch", [LANDING], lines=range(0, 2000, 13)) == []
+
+
+NAME = Name(pipeline="orders", sink="totals/sink")
+
+
+def _commit(target: Files | Delta | Iceberg, id_: int, folder: Path) -> Published:
+    sink = target.open()
+    slot = Slot(name=NAME, attempt=1, batch=id_, run=uuid.uuid4().hex, scratch=folder / uuid.uuid4().hex)
+    staged = sink.prepare([sink.stage(target.rows([id_]), slot).document])
+    ref, after = Ref("orders", id_), sink.marker(NAME).committed
+    return sink.commit(Publication(ref=ref, name=NAME, attempt=1, after=after, staged=staged))
+
+
+def test_an_iceberg_table_that_others_write_to_keeps_its_own_retries(tmp_path: Path) -> None:
+    target = Iceberg(tmp_path)
+    _commit(target, 1, tmp_path)
+    assert "commit.retry.num-retries" not in target.load().properties
+    with target.load().transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "7"})
+    _commit(target, 2, tmp_path)
+    target.open().recover(NAME, 2)
+    assert target.load().properties["commit.retry.num-retries"] == "7"
+    assert sorted(target.read()) == [1, 2]
+
+
+def test_a_commit_to_an_iceberg_table_that_has_changed_is_not_tried_again_by_the_library(tmp_path: Path) -> None:
+    """It would add the same files to a table whose marker nobody has looked at."""
+    target = Iceberg(tmp_path)
+    _commit(target, 1, tmp_path)
+    sink = IcebergSink("lake.rows", catalog="lake", properties=target.properties)
+    stale = sink._load()
+    assert stale is not None
+    _commit(target, 2, tmp_path)
+    with pytest.raises(CommitFailedException):
+        sink._write(stale, NAME, _Mark(checkpoint=3, attempt=1), [])
+    assert target.open().marker(NAME).committed == 2
+
+
+def test_what_is_committed_has_the_name_that_readers_of_the_table_know(tmp_path: Path) -> None:
+    target = Iceberg(tmp_path)
+    _commit(target, 1, tmp_path)
+    version = _commit(target, 2, tmp_path).version
+    assert version == f"snapshot {target.load().metadata.current_snapshot_id}"
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_what_an_older_version_has_put_into_an_iceberg_table_is_taken_out_and_what_a_person_has_stays(
+    tmp_path: Path, is_older: bool
+) -> None:
+    target = Iceberg(tmp_path)
+    _commit(target, 1, tmp_path)
+    with target.load().transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "0"})
+        if is_older:
+            transaction.remove_properties("ckpt.layout")
+    _commit(target, 2, tmp_path)
+    assert target.load().properties.get("commit.retry.num-retries") == (None if is_older else "0")
+
+
+@pytest.mark.parametrize("kind", [Delta, Iceberg])
+def test_to_read_the_marker_and_to_commit_nobody_goes_through_the_history(
+    kind: Callable[[Path], Delta | Iceberg], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("somebody goes through the history")
+
+    target = kind(tmp_path)
+    monkeypatch.setattr("airflow_provider_ckpt.spark.sinks.delta._own_entries", refuse)
+    monkeypatch.setattr("airflow_provider_ckpt.spark.sinks.iceberg._own_snapshots", refuse)
+    for id_ in (1, 2):
+        _commit(target, id_, tmp_path)
+    assert target.open().recover(NAME, 2) == target.open().marker(NAME) == SinkMarker(committed=2, attempt=2)
