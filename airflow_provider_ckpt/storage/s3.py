@@ -130,6 +130,11 @@ class S3Storage:
                     raise no_such_file(path, self.url) from error
                 raise
 
+    @property
+    def upload_days(self) -> int | None:
+        """After how many days the bucket's own rules abort what `begin_upload` has sent; None: nobody says."""
+        return self._bucket.upload_days
+
     def fetch(self, path: str, target: Path) -> None:
         with self.open(path) as stored, clear_errors(path, target.parent), laid_out(target) as temporary:
             _write_new(temporary, stored)

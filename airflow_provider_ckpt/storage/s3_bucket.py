@@ -23,6 +23,7 @@ from airflow_provider_ckpt.storage.s3_errors import (
     kind,
     no_such_bucket,
 )
+from airflow_provider_ckpt.storage.s3_lifecycle import days_of_uploads
 from airflow_provider_ckpt.storage.s3_stream import S3Stream
 
 
@@ -46,6 +47,11 @@ class S3Bucket:
 
     def key(self, path: str) -> str:
         return self._root + check_path(path)
+
+    @property
+    def upload_days(self) -> int | None:
+        """The fewest days that an upload in parts may wait here; None: for ever, or nobody says."""
+        return days_of_uploads(self.client, self.name, self._root)
 
     def head(self, path: str) -> ObjectHead | None:
         key = self.key(path)

@@ -77,6 +77,29 @@ class CopySource(TypedDict):
     Key: str
 
 
+class RulePrefix(TypedDict):
+    Prefix: NotRequired[str]
+
+
+class RuleFilter(RulePrefix):
+    And: NotRequired[RulePrefix]
+
+
+class AbortRule(TypedDict):
+    DaysAfterInitiation: NotRequired[int]
+
+
+class LifecycleRule(TypedDict):
+    Status: str
+    Prefix: NotRequired[str]
+    Filter: NotRequired[RuleFilter]
+    AbortIncompleteMultipartUpload: NotRequired[AbortRule]
+
+
+class Lifecycle(TypedDict):
+    Rules: NotRequired[list[LifecycleRule]]
+
+
 class ObjectsPaginator(Protocol):
     def paginate(self, *, Bucket: str, Prefix: str) -> Iterable[ObjectsPage]: ...
 
@@ -95,6 +118,8 @@ class S3Client(Protocol):
     def meta(self) -> ClientMeta: ...
 
     def head_bucket(self, *, Bucket: str) -> object: ...
+
+    def get_bucket_lifecycle_configuration(self, *, Bucket: str) -> Lifecycle: ...
 
     def head_object(self, *, Bucket: str, Key: str) -> ObjectHead: ...
 

@@ -6,6 +6,7 @@ _SPARK = "tests/spark/test_sinks.py::test"
 _TARGETS = "tests/behaviours/test_targets.py::test"
 _TABLES = "tests/unit/spark/test_table_sinks.py::test"
 _RULES = "tests/unit/spark/test_delta_rules.py::test"
+_S3 = "tests/behaviours/test_s3_targets.py::test"
 _INVARIANTS = "tests/behaviours/test_invariants.py::test"
 _SINKS = "airflow_provider_ckpt/spark/sinks"
 _RETENTION = "airflow_provider_ckpt/protocol/retention.py"
@@ -103,6 +104,22 @@ SINKS = (
         text="    for feature in sorted(features - _SAFE):\n",
         replacement="    for feature in sorted(features & _SAFE & set()):\n",
         tests=(f"{_RULES}_what_is_not_enforced_is_refused_by_name_and_nothing_is_staged",),
+    ),
+    Bug(
+        name="what a task has sent to S3 twice stays there",
+        area=Area.SINKS,
+        file=f"{_SINKS}/s3_landing.py",
+        text="        self._abort({file.name for file in files})\n",
+        replacement="",
+        tests=(f"{_S3}_an_upload_of_a_task_that_ran_twice_is_aborted_with_the_commit",),
+    ),
+    Bug(
+        name="the doctor does not try to overwrite",
+        area=Area.SINKS,
+        file="airflow_provider_ckpt/cli/commands/doctor.py",
+        text="        _overwrite(storage, path)\n",
+        replacement="",
+        tests=(f"{_S3}_the_doctor_fails_a_server_that_ignores_if_none_match",),
     ),
     Bug(
         name="a target that is further than the metastore goes unnoticed",

@@ -4,10 +4,13 @@ import argparse
 import platform
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 from airflow_provider_ckpt.cli.exit_codes import ExitCode, code_of
@@ -16,7 +19,7 @@ from airflow_provider_ckpt.cli.session import Session
 from airflow_provider_ckpt.metastore.migrating import current, head
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.duration import approximate
-from airflow_provider_ckpt.protocol.errors import CkptError, Corrupt, Misused
+from airflow_provider_ckpt.protocol.errors import AlreadyExists, CkptError, Corrupt, Misused, NotFound
 from airflow_provider_ckpt.storage.base import Storage
 from airflow_provider_ckpt.version import __version__
 
@@ -93,16 +96,47 @@ def _migrations(session: Session) -> str:
 
 
 def _probe(storage: Storage) -> str:
-    """Write, read, list and delete a file of our own."""
+    """Write, read, list and delete a file of our own, and write it twice, which must not work."""
     path, data = f".doctor/{uuid4().hex}", uuid4().bytes
     storage.create(path, data)
     try:
         _expect(storage, storage.read(path) == data, "does not give back what was written")
         _expect(storage, path in [file.path for file in storage.list(".doctor/")], "does not list what was written")
+        _overwrite(storage, path)
+        _finish_upload_over(storage, path)
+        _expect_kept(storage, storage.read(path) == data)
     finally:
         storage.delete(path)
     _expect(storage, storage.stat(path) is None, "still has what was deleted")
-    return f"{storage.url} writes, reads, lists and deletes"
+    return f"{storage.url} writes, reads, lists and deletes, and overwrites nothing"
+
+
+def _overwrite(storage: Storage, path: str) -> None:
+    with suppress(AlreadyExists):
+        storage.create(path, b"other bytes")
+
+
+def _finish_upload_over(storage: Storage, path: str) -> None:
+    """On S3 an upload in parts is another way to write, and a server may know the condition for one of them only."""
+    if not storage.url.startswith("s3://"):
+        return
+    from airflow_provider_ckpt.storage.s3 import S3Storage  # noqa: PLC0415 - boto3, for those who use it
+
+    if isinstance(storage, S3Storage):
+        with TemporaryDirectory() as folder, suppress(NotFound):
+            source = Path(folder) / "other"
+            source.write_bytes(b"more other bytes")
+            storage.finish_upload(path, storage.begin_upload(path, source), source.stat().st_size)
+        for partial in storage.partials(path):
+            storage.discard(partial)
+
+
+def _expect_kept(storage: Storage, is_true: bool) -> None:  # noqa: FBT001
+    if not is_true:
+        raise Corrupt(
+            f"The storage {storage.url} overwrites what is there, although it is told not to (If-None-Match): two "
+            "drivers could destroy each other's checkpoints. Use a server with conditional writes, as Amazon's."
+        )
 
 
 def _expect(storage: Storage, is_true: bool, otherwise: str) -> None:  # noqa: FBT001

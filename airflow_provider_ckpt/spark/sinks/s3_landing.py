@@ -2,10 +2,12 @@
 
 Spark writes into a folder that driver and executors share, and tasks send the files on: Spark needs no S3 of its own.
 A note beside the target, `.ckpt/<pipeline>/<query>/sink/staged/<attempt>/<batch>-<run>`, names the objects that a batch
-is about to become, and is written before the first upload begins: so no upload is without an owner.
+is about to become, and is written before the first upload begins: so no upload is without an owner. A task that Spark
+ran twice has sent a file twice: what nobody has counted is aborted before the note goes.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +18,6 @@ from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.spark.sinks.base import Leftover, Name, Slot, Staged
 from airflow_provider_ckpt.spark.sinks.landing import StagedBatch, StagedFile, read_batch
 from airflow_provider_ckpt.spark.sinks.writing import Format, Written, write
-from airflow_provider_ckpt.storage.base import Partial
 from airflow_provider_ckpt.storage.opening import open_storage
 from airflow_provider_ckpt.storage.s3 import S3Storage
 from airflow_provider_ckpt.storage.s3_multipart import Upload
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
     from pyspark.sql import DataFrame
 
+_log = logging.getLogger("airflow_provider_ckpt.spark")
 _TASKS = 8  # that send files, at most
+_FEWEST_DAYS = 7  # that a staged file should be able to wait
 
 
 class S3Landing:
@@ -54,12 +57,15 @@ class S3Landing:
         return StagedBatch(folder=folder, rows=count, files=tuple(sent)).to_staged()
 
     def publish(self, name: Name, batches: Sequence[StagedBatch]) -> None:
+        files = [file for batch in batches for file in batch.files]
+        for file in files:
+            self._storage.finish_upload(file.name, Upload(id=file.upload, parts=file.parts), file.size)
+        self._abort({file.name for file in files})
         for batch in batches:
-            for file in batch.files:
-                self._storage.finish_upload(file.name, Upload(id=file.upload, parts=file.parts), file.size)
             self._storage.delete(f"{_home(name)}/{batch.folder}")
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
+        _check_rules(self._url)  # a new attempt begins
         kept = {f"{_home(name)}/{read_batch(name, dict(document)).folder}" for document in keep}
         self._discard([note for note in self._notes(name) if _attempt(note) < attempt and note not in kept])
 
@@ -74,15 +80,15 @@ class S3Landing:
         """The uploads first, then the notes that name them."""
         if not notes:
             return
-        doomed = {file for note in notes for file in parse(note, self._storage.read(note)).texts("files")}
-        for partial in self._uploads():
-            if partial.path in doomed:
-                self._storage.discard(partial)
+        self._abort({file for note in notes for file in parse(note, self._storage.read(note)).texts("files")})
         for note in notes:
             self._storage.delete(note)
 
-    def _uploads(self) -> Iterator[Partial]:
-        return self._storage.partials("")
+    def _abort(self, names: Collection[str]) -> None:
+        """Every upload of these files that is not finished."""
+        for partial in self._storage.partials("") if names else ():
+            if partial.path in names:
+                self._storage.discard(partial)
 
 
 def _send_as_tasks(rows: "DataFrame", url: str, folder: Path, files: Sequence[Written]) -> list[StagedFile]:
@@ -113,6 +119,24 @@ def _file_system(url: str) -> "S3FileSystem":
 
     settings = dict(parse_qsl(urlsplit(url).query))
     return S3FileSystem(endpoint_override=settings.get("endpoint"), region=settings.get("region"))
+
+
+@lru_cache(maxsize=4)
+def _check_rules(url: str) -> None:
+    """Once in a driver: warn of a bucket that aborts what is staged while its checkpoint may still commit it."""
+    storage = _open(url)
+    days = storage.upload_days
+    if days is not None and days < _FEWEST_DAYS:
+        _log.warning(
+            "The bucket of %s aborts uploads in parts %d days after they began, by a lifecycle rule. What a sink has "
+            "staged is such an upload until its checkpoint commits it: after an outage of %d days rows would be gone. "
+            "Set DaysAfterInitiation of that rule (AbortIncompleteMultipartUpload) to %d or more, or let it leave this "
+            "prefix out.",
+            storage.url,
+            days,
+            days,
+            _FEWEST_DAYS,
+        )
 
 
 def _home(name: Name) -> str:
