@@ -18,8 +18,8 @@ SINKS = (
         name="the marker of files has the number of the attempt",
         area=Area.SINKS,
         file=f"{_SINKS}/files.py",
-        text="self._notes.create(self._marker(publication.name, publication.ref.id), canonical(document))",
-        replacement="self._notes.create(self._marker(publication.name, publication.attempt), canonical(document))",
+        text="self._log(publication.name).add(publication.ref.id, document)",
+        replacement="self._log(publication.name).add(publication.attempt, document)",
         tests=(f"{_SPARK}_a_sink_that_fails_for_long_keeps_the_checkpoint_committing_and_nothing_else",),
     ),
     Bug(
@@ -104,6 +104,14 @@ SINKS = (
         text="    for feature in sorted(features - _SAFE):\n",
         replacement="    for feature in sorted(features & _SAFE & set()):\n",
         tests=(f"{_RULES}_what_is_not_enforced_is_refused_by_name_and_nothing_is_staged",),
+    ),
+    Bug(
+        name="the notes of files that are committed are folded while the newest of them is among them",
+        area=Area.SINKS,
+        file=f"{_SINKS}/files_log.py",
+        text="for span, group in spans if span < current]",
+        replacement="for span, group in spans if span <= current]",
+        tests=(f"{_TABLES}_notes_of_committed_files_are_folded_and_a_crash_anywhere_loses_none",),
     ),
     Bug(
         name="what a task has sent to S3 twice stays there",

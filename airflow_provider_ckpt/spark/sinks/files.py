@@ -1,14 +1,14 @@
 """Plain files: Parquet, JSON or CSV in a folder.
 
 Every file appears whole, once, and never before its checkpoint is decided. A checkpoint with several files appears file
-by file: a reader that looks in between sees some of them. Whoever needs all or nothing reads the files that the markers
-in `.ckpt/<pipeline>/<query>/sink/committed` name, or takes a table format.
+by file: a reader that looks in between sees some of them. Whoever needs all or nothing reads the files that
+`committed_files` names, or takes a table format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_provider_ckpt.protocol.codec import JsonObject, canonical
+from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark.sinks.base import (
     Leftover,
@@ -21,6 +21,7 @@ from airflow_provider_ckpt.spark.sinks.base import (
     must_commit,
     refuse_older,
 )
+from airflow_provider_ckpt.spark.sinks.files_log import FilesLog
 from airflow_provider_ckpt.spark.sinks.landing import StagedBatch, read_batches
 from airflow_provider_ckpt.spark.sinks.landings import open_landing
 from airflow_provider_ckpt.spark.sinks.writing import Format
@@ -75,13 +76,16 @@ class FilesSink(Sink):
         )
 
     def recover(self, name: Name, attempt: int) -> SinkMarker:
-        refuse_older(name, attempt, self._newest_attempt(name))
-        self._notes.create(f"{_home(name)}/attempts/{attempt}", canonical({"attempt": attempt}))
+        refuse_older(name, attempt, self.marker(name).attempt)
+        self._log(name).take_over(attempt)
         return self.marker(name)
 
     def marker(self, name: Name) -> SinkMarker:
-        committed = max(self._numbers(f"{_home(name)}/committed/"), default=None)
-        return SinkMarker(committed=committed, attempt=self._newest_attempt(name))
+        return self._log(name).marker()
+
+    def committed_files(self, name: Name) -> dict[int, tuple[str, ...]]:
+        """The files of every checkpoint that is committed whole, named below the path: all or nothing, for readers."""
+        return self._log(name).files()
 
     def discard(self, name: Name, attempt: int, keep: Sequence[JsonObject]) -> None:
         self._landing.discard(name, attempt, keep)
@@ -101,18 +105,7 @@ class FilesSink(Sink):
             "bytes": sum(file.size for file in files),
             "files": [file.name for file in files],
         }
-        self._notes.create(self._marker(publication.name, publication.ref.id), canonical(document))
+        self._log(publication.name).add(publication.ref.id, document)
 
-    def _newest_attempt(self, name: Name) -> int:
-        return max(self._numbers(f"{_home(name)}/attempts/"), default=0)
-
-    def _numbers(self, prefix: str) -> list[int]:
-        names = [file.path.rpartition("/")[2] for file in self._notes.list(prefix)]
-        return [int(name) for name in names if name.isdecimal()]
-
-    def _marker(self, name: Name, checkpoint: int) -> str:
-        return f"{_home(name)}/committed/{checkpoint}"
-
-
-def _home(name: Name) -> str:
-    return f".ckpt/{name.pipeline}/{name.sink}"
+    def _log(self, name: Name) -> FilesLog:
+        return FilesLog(self._notes, f".ckpt/{name.pipeline}/{name.sink}")

@@ -32,6 +32,7 @@ from airflow_provider_ckpt.testing.conformance import CHECKS, Subject
 SPARK = SparkSession.builder.getOrCreate()
 LANDING = "airflow_provider_ckpt.spark.sinks.landing"
 TABLES = "airflow_provider_ckpt.spark.sinks.postgres_tables"
+FILES_LOG = "airflow_provider_ckpt.spark.sinks.files_log"
 S3_LANDING = "airflow_provider_ckpt.spark.sinks.s3_landing"
 HDFS_LANDING = "airflow_provider_ckpt.spark.sinks.hdfs_landing"
 
@@ -275,14 +276,14 @@ AT_ONCE = conformance.two_committers_at_once_publish_once  # for files it takes 
 
 def main(folder: Path, elsewhere: str, lines: range, named: Sequence[str]) -> None:
     subjects: dict[str, tuple[Callable[[], Subject], tuple[str, ...], tuple[conformance.Check, ...]]] = {
-        "files": (lambda: Files(folder), (LANDING,), CHECKS),
+        "files": (lambda: Files(folder), (LANDING, FILES_LOG), CHECKS),
         "delta": (lambda: Delta(folder), (LANDING,), CHECKS),
         "iceberg": (lambda: Iceberg(folder), (LANDING,), CHECKS),
         "postgres": (lambda: Postgres(folder), (TABLES,), CHECKS),
         "files on S3": (lambda: FilesElsewhere(elsewhere), (S3_LANDING,), SOME),
         "delta on S3": (lambda: S3Delta(elsewhere), (S3_LANDING,), (*SOME, AT_ONCE)),
         "iceberg on S3": (lambda: s3_iceberg(folder, elsewhere), (S3_LANDING,), (*SOME, AT_ONCE)),
-        "files on HDFS": (lambda: FilesElsewhere(elsewhere), (HDFS_LANDING,), CHECKS),
+        "files on HDFS": (lambda: FilesElsewhere(elsewhere), (HDFS_LANDING, FILES_LOG), CHECKS),
     }
     faults = {extra.__name__: extra(folder) for extra in EXTRAS if extra.__name__ in named}
     for kind in (each for each in named if each in subjects):

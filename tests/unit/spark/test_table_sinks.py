@@ -1,7 +1,8 @@
 """Sinks of files and tables without Spark: the conformance kit, and what a table may hold that we do not write."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,29 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException
 
+from airflow_provider_ckpt.protocol.codec import canonical
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
-from airflow_provider_ckpt.spark.sinks import DeltaSink, FilesSink, IcebergSink, Name, Publication, Sink, Slot
+from airflow_provider_ckpt.spark.sinks import (
+    DeltaSink,
+    FilesSink,
+    IcebergSink,
+    Name,
+    Publication,
+    Sink,
+    Slot,
+    files_log,
+)
 from airflow_provider_ckpt.spark.sinks.base import Published
 from airflow_provider_ckpt.spark.sinks.iceberg import _Mark
-from airflow_provider_ckpt.testing.conformance import find_faults
+from airflow_provider_ckpt.storage.base import StoredFile
+from airflow_provider_ckpt.storage.local import LocalStorage
+from airflow_provider_ckpt.storage.opening import open_storage
+from airflow_provider_ckpt.testing.conformance import (
+    a_crash_anywhere_in_a_commit_is_finished_by_the_next,
+    a_crash_anywhere_in_recover_is_harmless,
+    find_faults,
+)
 from tests import frames
 
 LANDING = "airflow_provider_ckpt.spark.sinks.landing"
@@ -33,13 +51,13 @@ class Files(_Subject):
     is_atomic = False
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / uuid.uuid4().hex
+        self.path = folder / uuid.uuid4().hex
 
     def open(self) -> Sink:
-        return FilesSink(str(self._path))
+        return FilesSink(str(self.path))
 
     def read(self) -> list[int]:
-        files = [str(file) for file in self._path.glob("*.parquet")]
+        files = [str(file) for file in self.path.glob("*.parquet")]
         return [row["n"] for row in ds.dataset(files).to_table().to_pylist()] if files else []
 
 
@@ -85,12 +103,12 @@ def test_sinks_of_files_and_tables_pass_the_conformance_kit(
 NAME = Name(pipeline="orders", sink="totals/sink")
 
 
-def _commit(target: Files | Delta | Iceberg, id_: int, folder: Path) -> Published:
+def _commit(target: Files | Delta | Iceberg, id_: int, folder: Path, attempt: int = 1) -> Published:
     sink = target.open()
-    slot = Slot(name=NAME, attempt=1, batch=id_, run=uuid.uuid4().hex, scratch=folder / uuid.uuid4().hex)
+    slot = Slot(name=NAME, attempt=attempt, batch=id_, run=uuid.uuid4().hex, scratch=folder / uuid.uuid4().hex)
     staged = sink.prepare([sink.stage(target.rows([id_]), slot).document])
     ref, after = Ref("orders", id_), sink.marker(NAME).committed
-    return sink.commit(Publication(ref=ref, name=NAME, attempt=1, after=after, staged=staged))
+    return sink.commit(Publication(ref=ref, name=NAME, attempt=attempt, after=after, staged=staged))
 
 
 def test_an_iceberg_table_that_others_write_to_keeps_its_own_retries(tmp_path: Path) -> None:
@@ -152,3 +170,103 @@ def test_to_read_the_marker_and_to_commit_nobody_goes_through_the_history(
     for id_ in (1, 2):
         _commit(target, id_, tmp_path)
     assert target.open().recover(NAME, 2) == target.open().marker(NAME) == SinkMarker(committed=2, attempt=2)
+
+
+# the notes of files that are committed
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three checkpoints are a hundred."""
+    monkeypatch.setattr(files_log, "SPAN", 3)
+
+
+def _home(target: Files) -> Path:
+    return target.path / ".ckpt" / NAME.pipeline / NAME.sink
+
+
+def _named(target: Files) -> Counter[str]:
+    committed = FilesSink(str(target.path)).committed_files(NAME)
+    return Counter(file for files in committed.values() for file in files)
+
+
+@pytest.mark.usefixtures("short")
+def test_notes_of_committed_files_are_folded_and_a_crash_anywhere_loses_none(tmp_path: Path) -> None:
+    """Before every line; the kit does not look at what readers are told, so that is compared here."""
+    targets: list[Files] = []
+
+    def make() -> Files:
+        targets.append(Files(tmp_path))
+        return targets[-1]
+
+    also = [LANDING, files_log.__name__]
+    checks = (a_crash_anywhere_in_a_commit_is_finished_by_the_next, a_crash_anywhere_in_recover_is_harmless)
+    assert find_faults(make, tmp_path / "scratch", also, checks) == []
+    commits, recovers = targets
+    (home,) = commits.path.glob(".ckpt/*/*/sink")
+    name = Name(pipeline=home.parts[-3], sink="query/sink")
+    named = FilesSink(str(commits.path)).committed_files(name)
+    assert Counter(file for files in named.values() for file in files) == Counter(
+        file.name for file in commits.path.glob("*.parquet")
+    )
+    assert list(named) == list(range(1, len(named) + 1))
+    assert len(list((home / "committed").iterdir())) <= 4
+    assert len(list((home / "history").iterdir())) >= len(named) // 3 - 1
+    assert len(list(recovers.path.glob(".ckpt/*/*/sink/attempts/*"))) == 1
+
+
+@pytest.mark.usefixtures("short")
+def test_a_commit_of_files_looks_at_as_many_notes_after_a_long_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Files(tmp_path)
+    listed: list[int] = []
+    real = LocalStorage.list
+
+    def listing(storage: LocalStorage, prefix: str) -> Iterator[StoredFile]:
+        found = list(real(storage, prefix))
+        listed.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(LocalStorage, "list", listing)
+    for id_ in range(1, 31):
+        target.open().recover(NAME, id_)
+        _commit(target, id_, tmp_path, attempt=id_)
+    assert max(listed) <= 4
+    assert sorted(target.read()) == list(range(1, 31))
+    assert _named(target) == Counter(file.name for file in target.path.glob("*.parquet"))
+
+
+def test_notes_of_an_older_version_are_read_and_folded_by_and_by(tmp_path: Path) -> None:
+    target = Files(tmp_path)
+    committed, attempts = _home(target) / "committed", _home(target) / "attempts"
+    committed.mkdir(parents=True)
+    attempts.mkdir()
+    for id_ in range(1, 2501):
+        (committed / str(id_)).write_bytes(canonical({"rows": 1, "bytes": 9, "files": [f"{id_}.parquet"]}))
+        (attempts / str(id_)).write_bytes(canonical({"attempt": id_}))
+    assert target.open().marker(NAME) == SinkMarker(committed=2500, attempt=2500)
+    for id_ in range(2501, 2504):
+        target.open().recover(NAME, id_)
+        _commit(target, id_, tmp_path, attempt=id_)
+    assert len(list(committed.iterdir())) <= 100
+    assert len(list(attempts.iterdir())) == 1
+    named = FilesSink(str(target.path)).committed_files(NAME)
+    assert list(named) == list(range(1, 2504))
+    assert named[7] == ("7.parquet",)
+
+
+@pytest.mark.usefixtures("short")
+def test_two_that_fold_at_once_lose_no_name(tmp_path: Path) -> None:
+    """One has listed what is there, the other one folds it, and the first one comes too late."""
+    target = Files(tmp_path)
+    for id_ in range(1, 6):
+        _commit(target, id_, tmp_path)
+    late = files_log.FilesLog(open_storage(str(target.path)), f".ckpt/{NAME}")
+    everything = _named(target)
+    late._fold([1, 2, 3, 4, 5])
+    (_home(target) / "history" / "0").unlink()
+    late._fold([1, 2, 3, 4, 5])
+    assert not (_home(target) / "history" / "0").exists(), "what it can not read whole it does not write"
+    assert len(everything) == 5
+    assert target.open().marker(NAME).committed == 5
