@@ -463,7 +463,7 @@ def check_shown(sinks: list[dict[str, Any]]) -> None:
 
 
 def test_a_restore_behind_what_is_published_rolls_back_or_is_refused(stage: Stage, life: Life) -> None:
-    life.kinds = ("delta", "iceberg", "postgres")
+    life.kinds = ("files", "delta", "iceberg", "postgres")
     life.feed(2)
     driver = life.start()
     for _ in range(3):
@@ -477,7 +477,9 @@ def test_a_restore_behind_what_is_published_rolls_back_or_is_refused(stage: Stag
     price = stage.ckpt(
         "restore", "orders", "--to", "1", "--old-attempt-is-dead", "--accept-duplicates", "postgres/sink"
     )
-    assert "rolls back sink delta/sink, rolls back sink iceberg/sink" in " ".join(price.split())
+    assert "rolls back sink delta/sink, rolls back sink files/sink, rolls back sink iceberg/sink" in " ".join(
+        price.split()
+    )
     assert "may duplicate rows in sink postgres/sink" in " ".join(price.split())
     again = life.start("trigger=now")
     assert again.wait() == 0, again.said()

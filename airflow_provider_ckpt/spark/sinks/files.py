@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_ckpt.protocol.codec import JsonObject
+from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark.sinks.base import (
     Leftover,
@@ -38,7 +39,8 @@ class FilesSink(Sink):
 
         ckpt.start("orders", orders.writeStream, sink=FilesSink("/data/orders"))
 
-    A restore behind what is published is refused: files may have been read and moved away.
+    A restore to an older checkpoint deletes the files that were committed after it, if all of them are where they were
+    put; where somebody has taken one away it is refused. Readers keep what they have read.
 
     :param path: an absolute path that driver and executors share, `s3://bucket/prefix?…`, or
         `hdfs://namenode:8020/path?webhdfs=…`.
@@ -78,10 +80,24 @@ class FilesSink(Sink):
     def recover(self, name: Name, attempt: int) -> SinkMarker:
         refuse_older(name, attempt, self.marker(name).attempt)
         self._log(name).take_over(attempt)
+        self._log(name).finish_taking_back()
         return self.marker(name)
 
     def marker(self, name: Name) -> SinkMarker:
         return self._log(name).marker()
+
+    def history(self, name: Name) -> frozenset[int]:
+        return self._log(name).history()
+
+    def roll_back(self, name: Name, attempt: int, to: int) -> None:
+        refuse_older(name, attempt, self.marker(name).attempt)
+        if to not in self.history(name):
+            raise Refused(
+                f"{name} can not go back to checkpoint {to}: a file that was committed after it is not in {self._path} "
+                f"any more, or it was too long ago. Accept its rows once more with --accept-duplicates {name.sink}."
+            )
+        self._log(name).take_over(attempt)
+        self._log(name).take_back(attempt, to)
 
     def committed_files(self, name: Name) -> dict[int, tuple[str, ...]]:
         """The files of every checkpoint that is committed whole, named below the path: all or nothing, for readers."""

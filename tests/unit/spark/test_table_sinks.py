@@ -13,6 +13,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException
 
 from airflow_provider_ckpt.protocol.codec import canonical
+from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.records import Ref
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 from airflow_provider_ckpt.spark.sinks import (
@@ -270,3 +271,33 @@ def test_two_that_fold_at_once_lose_no_name(tmp_path: Path) -> None:
     assert not (_home(target) / "history" / "0").exists(), "what it can not read whole it does not write"
     assert len(everything) == 5
     assert target.open().marker(NAME).committed == 5
+
+
+# going back
+
+
+def test_files_go_back_to_any_checkpoint_whose_files_and_those_after_are_there(tmp_path: Path) -> None:
+    target = Files(tmp_path)
+    for id_ in (1, 2, 3):
+        _commit(target, id_, tmp_path)
+    sink = FilesSink(str(target.path))
+    assert sink.history(NAME) == {0, 1, 2, 3}
+    before = sink.committed_files(NAME)
+    sink.roll_back(NAME, 2, 1)
+    assert sink.marker(NAME) == SinkMarker(committed=1, attempt=2)
+    assert sink.committed_files(NAME) == {1: before[1]}
+    assert {file.name for file in target.path.glob("*.parquet")} == set(before[1])
+
+
+def test_where_somebody_has_taken_a_file_away_files_do_not_go_back_beyond_it(tmp_path: Path) -> None:
+    """Whoever has it would get its rows once more."""
+    target = Files(tmp_path)
+    for id_ in (1, 2, 3):
+        _commit(target, id_, tmp_path)
+    sink = FilesSink(str(target.path))
+    (target.path / sink.committed_files(NAME)[2][0]).unlink()
+    assert sink.history(NAME) == {2, 3}
+    with pytest.raises(Refused, match=r"can not go back to checkpoint 1: .* --accept-duplicates"):
+        sink.roll_back(NAME, 2, 1)
+    sink.roll_back(NAME, 2, 2)
+    assert sink.marker(NAME).committed == 2
