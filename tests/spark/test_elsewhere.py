@@ -1,8 +1,10 @@
 """Elsewhere than in a local folder with its store at hand: on S3, on HDFS, with a rebuilt store, in a notebook."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pyspark
 import pytest
 
@@ -16,7 +18,7 @@ from tests.hdfs import Hdfs
 from tests.spark.stage import NAME, Stage, feed, outputs
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
-FILES = 6
+FILES, ROWS = 6, 10
 
 
 @pytest.fixture(params=["S3", "HDFS"])
@@ -60,6 +62,33 @@ def test_a_checkpoint_elsewhere_is_restored_when_the_store_and_the_location_are_
     assert any(path.startswith("files/1/") for path in last.files), "what was laid out is not uploaded again"
     found.close()
     assert outputs(out / "totals") == outputs(truth / "totals")
+
+
+def test_where_the_default_file_system_is_another_spark_writes_where_the_agent_looks(stage: Stage, hdfs: Hdfs) -> None:
+    """As on nearly every YARN cluster: a path without a scheme would lead Spark to HDFS."""
+    source, out = stage.folder / "source", stage.folder / "out"
+    feed(source, FILES, rows=ROWS)
+    conf = {"spark.hadoop.fs.defaultFS": f"hdfs://{hdfs.rpc}"}
+    driver = stage.start("totals", source.as_uri(), out, "gate=3", conf=conf)
+    stage.running(driver)
+    stage.until(lambda: stage.committed("totals") >= 2 and stage.committed("copy") >= FILES - 1, driver)
+    checkpoint = stage.checkpoint(driver)
+    assert checkpoint.decision is not None
+    assert checkpoint.decision.full_files > FILES
+    driver.kill()
+    stage.delete_work(1)
+    stage.restore()
+    (out / "go").touch()
+    again = stage.start("totals", source.as_uri(), out, conf=conf)
+    assert again.wait() == 0, again.said()
+    assert ds.dataset(out / "copy", format="parquet").count_rows() == FILES * ROWS
+    assert sum(_last_totals(out)) == sum(file * 50 + row for file in range(FILES) for row in range(ROWS))
+
+
+def _last_totals(out: Path) -> list[int]:
+    """Every batch has every key."""
+    last = (out / "totals" / str(FILES - 1)).read_text()
+    return [json.loads(line)["s"] for line in last.splitlines()]
 
 
 def _small_files_lie_together(stage: Stage, checkpoint: Checkpoint) -> None:

@@ -1,5 +1,7 @@
 """Three queries over two channels, a → b → c, each with an interval of its own; run by tests in its own process.
 
+With `twice` b reads its channel by two sources, at two speeds, and every row comes twice.
+
 `run` goes on until it is killed. `drain` starts again from each checkpoint that it is told, one after the other, and
 runs everything that there is through: first a, then b, then c, in batches as large as can be, so none is like before.
 """
@@ -27,15 +29,15 @@ Trigger = dict[str, str] | dict[str, bool]
 DRAIN: Trigger = {"availableNow": True}
 
 
-def run(spark: SparkSession, source: str, out: str) -> None:
+def run(spark: SparkSession, source: str, out: str, *, twice: bool) -> None:
     with CheckpointAgent.from_conf(spark) as ckpt:
         _start_c(spark, ckpt, out, {"processingTime": "400 milliseconds"})
-        _start_b(spark, ckpt, {"processingTime": "700 milliseconds"})
+        _start_b(spark, ckpt, {"processingTime": "700 milliseconds"}, twice=twice)
         _start_a(spark, ckpt, source, {"processingTime": "150 milliseconds"})
         ckpt.await_termination()
 
 
-def drain(spark: SparkSession, source: str, out: str, ids: list[int]) -> None:
+def drain(spark: SparkSession, source: str, out: str, ids: list[int], *, twice: bool) -> None:
     given = dict(spark.sparkContext.getConf().getAll())
     conf = read_conf(given.get)
     context = Context(
@@ -45,7 +47,7 @@ def drain(spark: SparkSession, source: str, out: str, ids: list[int]) -> None:
         restore(context, "orders", RestoreOptions(target=Target(id=id_), is_proven_dead=True))
         with CheckpointAgent.from_conf(spark) as ckpt:
             _start_a(spark, ckpt, source, DRAIN).awaitTermination()
-            _start_b(spark, ckpt, DRAIN).awaitTermination()
+            _start_b(spark, ckpt, DRAIN, twice=twice).awaitTermination()
             _start_c(spark, ckpt, out, DRAIN).awaitTermination()
             ckpt.await_termination()
         cut = context.store.barriers.cuts(Ref("orders", id_))["c"].batch
@@ -58,8 +60,12 @@ def _start_a(spark: SparkSession, ckpt: CheckpointAgent, source: str, trigger: T
     return ckpt.start("a", _parquet(rows, trigger), writes="ab")
 
 
-def _start_b(spark: SparkSession, ckpt: CheckpointAgent, trigger: Trigger):  # type: ignore[no-untyped-def]
-    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _most(2, trigger)).parquet(ckpt.channel("ab"))
+def _start_b(spark: SparkSession, ckpt: CheckpointAgent, trigger: Trigger, *, twice: bool):  # type: ignore[no-untyped-def]
+    def read(most: int) -> DataFrame:
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _most(most, trigger))
+        return reader.parquet(ckpt.channel("ab"))
+
+    rows = read(4).unionAll(read(1)) if twice else read(2)
     return ckpt.start("b", _parquet(rows, trigger), reads="ab", writes="bc")
 
 
@@ -115,10 +121,11 @@ def be_naive() -> None:
 if __name__ == "__main__":
     what, input_folder, output, *more = sys.argv[1:]
     session = SparkSession.builder.getOrCreate()
+    is_twice = "twice" in more
     if what == "drain":
-        drain(session, input_folder, output, [int(each) for each in more])
+        drain(session, input_folder, output, [int(each) for each in more if each != "twice"], twice=is_twice)
     else:
         if what == "naive":
             be_naive()
         take_time(3.0 if what == "naive" else 0.5)  # so that the naive one is found out in any weather
-        run(session, input_folder, output)
+        run(session, input_folder, output, twice=is_twice)
