@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.metastore import Inventory
-from airflow_provider_ckpt.protocol.duration import approximate
+from airflow_provider_ckpt.protocol.duration import approximate, format_duration
 from airflow_provider_ckpt.protocol.objectives import Problem, ProblemKind
 from airflow_provider_ckpt.protocol.records import Attempt, AttemptStatus, Checkpoint, DesiredState, LeaseKind, Pipeline
 from airflow_provider_ckpt.protocol.timeline import current_timeline
@@ -54,6 +54,7 @@ def health(context: Context, name: str) -> Health:
         problems=(
             *_problems(pipeline, attempt, failures, silence),
             *_unplanned(pipeline, attempt, is_restoring=_is_restoring(context, name)),
+            *_unclaimed(pipeline, attempt, now),
             *_stuck(flying, now, pipeline),
         ),
     )
@@ -106,6 +107,18 @@ def _unplanned(pipeline: Pipeline, attempt: Attempt | None, *, is_restoring: boo
     if attempt is None or attempt.status is not AttemptStatus.PREPARING or not is_meant_to_run:
         return []
     text = f"attempt {attempt.number} was never planned: a restore has not finished"
+    return [Problem(kind=ProblemKind.DOWN, text=text)]
+
+
+def _unclaimed(pipeline: Pipeline, attempt: Attempt | None, now: datetime) -> list[Problem]:
+    """A driver that was started and never came up; one that waits in a cluster's queue takes its time."""
+    if attempt is None or attempt.status is not AttemptStatus.PLANNED or attempt.submitted_at is None:
+        return []
+    limit = pipeline.settings.claim_timeout
+    if pipeline.desired_state is DesiredState.STOPPED or now - attempt.submitted_at <= limit:
+        return []
+    name = f" as {attempt.application_id}" if attempt.application_id else ""
+    text = f"attempt {attempt.number} was submitted{name} and no driver has claimed it within {format_duration(limit)}"
     return [Problem(kind=ProblemKind.DOWN, text=text)]
 
 

@@ -8,6 +8,7 @@ from airflow_provider_ckpt.coordinator.advising import adapt, advised
 from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.declaring import declare
 from airflow_provider_ckpt.coordinator.diagnosis import Diagnosis, Need, diagnose
+from airflow_provider_ckpt.coordinator.health import health
 from airflow_provider_ckpt.metastore import feel, look_closer
 from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.records import AttemptStatus, DesiredState, LeaseKind, Ref
@@ -224,9 +225,12 @@ def test_an_attempt_that_was_submitted_has_its_own_time_to_be_claimed(house: Hou
     waits = a_diagnosis(house)
     assert (waits.need, waits.why) == (Need.NOTHING, "Attempt 1 waits for its driver, submitted as application_1.")
     assert not feel(house.store.engine, [(NAME, 1)])[NAME, 1].has_ended
+    assert health(house.context, NAME).problems == ()
     house.pass_time(minutes=1, seconds=1)
     assert a_diagnosis(house).need is Need.RESTORE
     assert feel(house.store.engine, [(NAME, 1)])[NAME, 1].is_unclaimed
+    (problem,) = health(house.context, NAME).problems
+    assert str(problem) == "attempt 1 was submitted as application_1 and no driver has claimed it within 10m"
     house.restore()
     assert not house.store.attempts.note_submitted(NAME, 1, {"kind": "yarn"}, "application_1"), "it was replaced"
 
