@@ -72,16 +72,19 @@ class Application:
             return None
 
     def kill(self) -> bool:
-        """Whether the cluster was told to end it; one that has ended is fine."""
+        """Whether it has ended, or the cluster was told to end it."""
         if not self.url:
             _log.warning("%s can not be ended from here: its connection does not say where the cluster answers.", self)
             return False
+        sight = self.ask()
+        if sight is not None and sight.has_ended:
+            return True
         try:
             _KILL[self.kind](self)
         except Exception as error:  # noqa: BLE001 - it is fenced in any case, and ends by itself
             _log.warning("%s could not be ended through the cluster: %s", self, error)
             return False
-        _log.info("%s was ended through the cluster.", self)
+        _log.info("The cluster was told to end %s.", self)
         return True
 
 

@@ -150,10 +150,13 @@ def test_an_application_that_was_replaced_is_ended_through_the_cluster(
     _submit_as(monkeypatch, yarn, "application_1794813644839_0002")
     submit(a_run())  # Airflow has lost sight of the first, and nobody resumes it
     assert yarn.killed == [ID]
-    yarn.killed.clear()
-    with pytest.raises(AirflowSkipException, match="was replaced"):
-        old.resume(a_context(), within_seconds(fired(trigger)))
-    assert yarn.killed == [ID]
+    event = within_seconds(fired(trigger))
+    for still_there, killed in ((True, [ID, ID]), (False, [ID, ID])):
+        if still_there:
+            yarn.submit(ID, "RUNNING")
+        with pytest.raises(AirflowSkipException, match="was replaced"):
+            old.resume(a_context(), event)
+        assert yarn.killed == killed
 
 
 def test_a_task_that_is_killed_while_its_application_waits_ends_it_through_the_cluster(
