@@ -165,6 +165,9 @@ class _Ladder:
         return not self._retained and not any(map(self._queries_of, self.started))
 
     def start_of(self, choice: Choice) -> Start:
+        return replace(self._start_of(choice), wish=_wish(self._options, choice))
+
+    def _start_of(self, choice: Choice) -> Start:
         accepted = tuple(sorted({*choice.price.duplicated, *self._policy.accept_duplicates}))
         if choice.checkpoint is not None:
             checkpoint = choice.checkpoint
@@ -406,6 +409,18 @@ class _Restore:
     def _heard(self, count: int) -> None:
         self._keeper.touch()
         self._on_bytes(count)
+
+
+def _wish(options: RestoreOptions, choice: Choice) -> str:
+    """What was chosen by a person, not by the ladder; for the audit."""
+    where = f"to {choice.checkpoint.ref}" if choice.checkpoint else f"from the {choice.rung}"
+    accepted = ", ".join(sorted(options.policy.accept_duplicates))
+    wishes = [
+        *([where] if options.target != Target() else []),
+        *([f"accepts duplicates in {accepted}"] if accepted else []),
+        *(["allows a fresh start"] if options.policy.allow_fresh_start else []),
+    ]
+    return ", ".join(wishes)
 
 
 def _may_run(attempt: Attempt) -> bool:

@@ -54,6 +54,7 @@ class Start:
     fork_at: int | None = None
     restored_from: int | None = None
     accepted: tuple[str, ...] = ()  # sinks in which a person accepts duplicates
+    wish: str = ""  # what a person has chosen; "": nothing
 
 
 class Attempts:
@@ -163,6 +164,8 @@ class Attempts:
                 actor=actor,
                 reason=reason or start.rung,
             )
+            if start.wish:
+                tx.record("restore.chosen", lease.pipeline, attempt=number, actor=actor, reason=start.wish)
             return _read_existing(tx, lease.pipeline, number)
 
     def note_submitted(self, pipeline: str, number: int, submission: JsonObject | None = None, id_: str = "") -> bool:

@@ -364,6 +364,7 @@ AUDITED = frozenset(
         "pipeline.rebuilt",
         f"pipeline.{DesiredState.RUNNING}",
         f"pipeline.{DesiredState.STOPPED}",
+        "restore.chosen",
         "restore.requested",
         "restore.revoked",
         "sink.resolved",

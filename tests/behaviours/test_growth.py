@@ -26,9 +26,11 @@ from airflow_provider_ckpt.protocol.objectives import Problem, ProblemKind
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.reasons import FailureReason
 from airflow_provider_ckpt.protocol.records import AUDITED, AttemptStatus, DesiredState, Ref
+from airflow_provider_ckpt.protocol.recovery import Policy
 from airflow_provider_ckpt.protocol.retention import Retention
 from airflow_provider_ckpt.storage.memory import MemoryStorage
 from airflow_provider_ckpt.testing import ScriptedPipeline
+from airflow_provider_ckpt.testing.scripted import SINK
 from tests.house import NAME, SETTINGS, House
 
 A_DAY = 1000  # checkpoints
@@ -263,6 +265,19 @@ def test_what_a_person_did_is_kept_for_longer(house: House) -> None:
     assert max(now - each.at for each in kept if each.kind == "pipeline.changed") > timedelta(minutes=30)
     assert max(now - each.at for each in kept if each.kind in AUDITED - {"pipeline.created"}) <= timedelta(hours=1)
     assert max(now - each.at for each in kept if each.kind == "cleanup.started") <= timedelta(minutes=30)
+
+
+def test_what_a_person_chose_for_a_restore_is_kept_as_such(house: House) -> None:
+    driver = house.pipeline(settings=GROWING, with_sink=True)
+    first = house.checkpoint(driver)
+    house.checkpoint(driver)
+    house.restore(to=first.id, with_sink=True, policy=Policy(accept_duplicates=frozenset({SINK})))
+    house.restore(with_sink=True)  # by itself: nobody has chosen anything
+    chosen = house.store.events.of_kind(NAME, "restore.chosen", limit=10)
+    assert [(each.actor, each.attempt, each.reason) for each in chosen] == [
+        ("tester", 2, f"to {first}, accepts duplicates in {SINK}")
+    ]
+    assert "restore.chosen" in AUDITED
 
 
 def test_a_failed_checkpoint_goes_with_all_its_rows_and_its_number_is_not_used_again(house: House) -> None:
