@@ -24,7 +24,7 @@ from airflow_provider_ckpt.protocol.errors import Misused
 from airflow_provider_ckpt.protocol.manifest import consumed_to_json
 from airflow_provider_ckpt.protocol.paths import check_name
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.reasons import CLEANUP_SKIPS, FailureReason, SkipReason
+from airflow_provider_ckpt.protocol.reasons import CLEANUP_SKIPS, FailureReason
 from airflow_provider_ckpt.protocol.records import (
     AckStatus,
     Capture,
@@ -57,11 +57,10 @@ class Barriers:
             if last is not None and last.phase is not Phase.FAILED:
                 return Triggered(checkpoint=last, is_new=False, skipped=None, detail="the same trigger as before")
             expire(tx, pipeline.name, actor=request.requested_by)
-            seen = _look(tx, pipeline)
+            seen = _look(tx, pipeline, request)
             if seen.cleanup is not None or seen.restore is not None:
                 shorten_leases(tx, pipeline)
-            skip = _started_again(tx, request) or why_skip(request, seen)
-            if skip is not None:
+            if (skip := why_skip(request, seen)) is not None:
                 return _skip(tx, request, skip)
             _refuse_taken_name(tx, request)
             _end_deferral(tx, request, seen)
@@ -115,7 +114,7 @@ def _newest_with_key(tx: Tx, request: TriggerRequest) -> Checkpoint | None:
     return None if row is None else checkpoint_of(row)
 
 
-def _look(tx: Tx, pipeline: Pipeline) -> Situation:
+def _look(tx: Tx, pipeline: Pipeline, request: TriggerRequest) -> Situation:
     newest = tx.connection.execute(
         sa.select(checkpoints.c.triggered_at, checkpoints.c.ended_at)
         .where(checkpoints.c.pipeline == pipeline.name)
@@ -131,13 +130,8 @@ def _look(tx: Tx, pipeline: Pipeline) -> Situation:
         last_triggered_at=newest.triggered_at if newest else None,
         last_ended_at=newest.ended_at if newest else None,
         now=tx.now(),
+        is_started_again=has_started_since(tx, pipeline.name, request.since),
     )
-
-
-def _started_again(tx: Tx, request: TriggerRequest) -> Skip | None:
-    if not has_started_since(tx, request.pipeline, request.since):
-        return None
-    return Skip(reason=SkipReason.STARTED_AGAIN, detail="somebody has started the pipeline since")
 
 
 def _skip(tx: Tx, request: TriggerRequest, skip: Skip) -> Triggered:

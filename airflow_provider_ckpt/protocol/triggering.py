@@ -28,6 +28,7 @@ class Situation:
     last_triggered_at: datetime | None
     last_ended_at: datetime | None
     now: datetime
+    is_started_again: bool = False  # somebody has started the pipeline since the event that the request names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,13 @@ class Skip:
 
 def why_skip(request: TriggerRequest, seen: Situation) -> Skip | None:
     """Why no checkpoint may start now; None when it may."""
-    return _not_running(request, seen) or _busy(seen) or _not_due(request, seen) or _cleanup_first(request, seen)
+    return (
+        _started_again(seen)
+        or _not_running(request, seen)
+        or _busy(seen)
+        or _not_due(request, seen)
+        or _cleanup_first(request, seen)
+    )
 
 
 def goes_before_cleanup(request: TriggerRequest, seen: Situation) -> bool:
@@ -46,6 +53,12 @@ def goes_before_cleanup(request: TriggerRequest, seen: Situation) -> bool:
     since = seen.pipeline.deferred_since
     has_waited = since is not None and seen.now - since >= seen.pipeline.settings.max_deferral
     return request.is_last or has_waited
+
+
+def _started_again(seen: Situation) -> Skip | None:
+    if not seen.is_started_again:
+        return None
+    return Skip(reason=SkipReason.STARTED_AGAIN, detail="somebody has started the pipeline since")
 
 
 def _not_running(request: TriggerRequest, seen: Situation) -> Skip | None:

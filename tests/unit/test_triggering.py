@@ -159,8 +159,13 @@ def _cleanup_due(request: TriggerRequest, seen: Situation) -> tuple[TriggerReque
     return request, replace(seen, pipeline=replace(seen.pipeline, cleanup_waiting_since=NOW - 10 * MINUTE))
 
 
+def _started_again(request: TriggerRequest, seen: Situation) -> tuple[TriggerRequest, Situation]:
+    return request, replace(seen, is_started_again=True)
+
+
 # every reason with what brings it about, the one that is told first on top
 TROUBLES: dict[SkipReason, tuple[Trouble, str]] = {
+    SkipReason.STARTED_AGAIN: (_started_again, "somebody has started the pipeline since"),
     SkipReason.STOPPED: (_stopped, "the pipeline is meant to be stopped"),
     SkipReason.NO_ATTEMPT: (_no_attempt, "no attempt is running: none was ever started; a restore plans one"),
     SkipReason.ATTEMPT_SILENT: (_silent, "attempt 1 has been silent for 1h30m"),
