@@ -24,7 +24,7 @@ from airflow_provider_ckpt.coordinator.restore import Restored, RestoreOptions, 
 from airflow_provider_ckpt.coordinator.sla import judge
 from airflow_provider_ckpt.protocol.alerts import AlertState
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Ref
+from airflow_provider_ckpt.protocol.records import Ref, SinkStatus
 from airflow_provider_ckpt.protocol.recovery import Target
 from airflow_provider_ckpt.spark.sinks import DeltaSink, Name
 from airflow_provider_ckpt.spark.tips import tip_checker
@@ -196,13 +196,20 @@ def life(stage: Stage, empty_database: Callable[[str], str], monkeypatch: pytest
 def test_a_checkpoint_publishes_what_was_staged_and_a_bounded_run_leaves_nothing_staged(
     stage: Stage, life: Life
 ) -> None:
-    life.feed(3)
+    life.feed(0)
     driver = life.start()
     stage.running(driver)
+    idle = stage.checkpoint(driver)
+    assert idle.phase is Phase.COMPLETED, "queries that have had no batch yet hold nobody up"
+    assert {each.status for each in stage.store.sinks.of(idle.ref)} == {SinkStatus.NOTHING}
+    life.feed(3)
     life.wait_for(driver)
     assert life.seen() == life.each(Counter()), "staged is not published"
     assert stage.checkpoint(driver).phase is Phase.COMPLETED
     assert life.seen() == life.each(truth(3))
+    before = DeltaTable(str(life.out / "delta")).version()
+    assert stage.checkpoint(driver).phase is Phase.COMPLETED
+    assert DeltaTable(str(life.out / "delta")).version() == before, "an idle pipeline adds no empty version"
     life.feed(2)
     life.wait_for(driver)
     driver.kill()
