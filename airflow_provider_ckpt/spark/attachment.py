@@ -106,7 +106,7 @@ class Attachment:
         self._stop_by: float | None = None
         self._unread: dict[str, int] = {}  # files of its channels that a query had not read when it was run again
         self._committing: Ref | None = None
-        self._answered: set[Ref] = set()
+        self._answered = 0  # the newest checkpoint that was answered; ids only grow
         self._taken: _Taken | None = None
         self._backoff = Backoff()
         self._last_cut: dict[str, int | None] = {}
@@ -340,9 +340,9 @@ class Attachment:
         self._finish(AttemptStatus.FINISHED)
 
     def _answer(self, ref: Ref) -> Checkpoint | None:
-        if ref in self._answered:
+        if ref.id <= self._answered:
             return None
-        self._answered.add(ref)
+        self._answered = ref.id
         before = self._committed()
         checkpointing = Checkpointing(self._site, ref, lambda: (self._queries.graph, self._queries.members()))
         checkpoint = checkpointing.run()
