@@ -140,9 +140,16 @@ def test_a_damaged_checkpoint_goes_by_wish_and_the_next_restore_does_not_send_an
     damage(wall_house, newest)
     assert shell.run(f"verify {newest}")[0] == ExitCode.CORRUPT
     assert shell.run(f"cleanup {NAME} --discard {newest.id}")[0] == ExitCode.DONE
-    with pytest.raises(Exception, match="is not there any more") as refused:
+    with pytest.raises(Refused, match="is not there any more: accept duplicates") as refused:
         wall_house.restore(with_sink=True)
     assert f"--to {newest.id}" not in str(refused.value)
+    advice = re.search(r"--accept-duplicates (\S+)\.", str(refused.value))
+    assert advice is not None
+    wall_house.restore(with_sink=True, policy=Policy(accept_duplicates=frozenset({advice[1]})))
+    second = wall_house.driver(with_sink=True, claim="second")
+    second.start()
+    wall_house.checkpoint(second)
+    assert wall_house.restore(with_sink=True).choice.price.duplicated == ()
 
 
 # what is damaged
