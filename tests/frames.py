@@ -52,6 +52,9 @@ class _Schema:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
 
+    def __getitem__(self, name: str) -> pa.Field:
+        return self._schema.field(name)
+
     def json(self) -> str:
         fields = [
             {"name": each.name, "type": _TYPES[str(each.type)], "nullable": each.nullable, "metadata": {}}

@@ -90,7 +90,7 @@ class IcebergSink(Sink):
     def stage(self, rows: "DataFrame", slot: Slot) -> Staged:
         table = self._load() or self._create(slot.name, rows)
         if (schema := rows.schema.json()) != self._fitting:
-            _check_fits(slot.name, table, rows.columns)
+            _check_fits(slot.name, table, rows)
             self._fitting = schema
         write_micros(rows)
         columns = _partition_columns(slot.name, table)
@@ -285,12 +285,19 @@ def _checkpoint(snapshot: Snapshot) -> int:
     return int(said or 0)
 
 
-def _check_fits(name: Name, table: Table, columns: Sequence[str]) -> None:
-    unknown = [column for column in columns if column not in table.schema().column_names]
+def _check_fits(name: Name, table: Table, rows: "DataFrame") -> None:
+    unknown = [column for column in rows.columns if column not in table.schema().column_names]
     if unknown:
         raise Refused(
             f"{name} can not write to this table: it has no column {unknown[0]}. Change the query, or add the column "
             "to the table."
+        )
+    required = [field.name for field in table.schema().fields if field.required]
+    broken = [column for column in required if column not in rows.columns or rows.schema[column].nullable]
+    if broken:
+        raise Refused(
+            f"{name} can not write to this table: its column {broken[0]} is required, and may be empty in the query. "
+            f"Give it a value in the query (coalesce({broken[0]}, …)), or make it optional in the table."
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
@@ -142,6 +143,23 @@ def test_what_is_committed_has_the_name_that_readers_of_the_table_know(tmp_path:
     _commit(target, 1, tmp_path)
     version = _commit(target, 2, tmp_path).version
     assert version == f"snapshot {target.load().metadata.current_snapshot_id}"
+
+
+@pytest.mark.parametrize("is_nullable", [True, False])
+def test_an_iceberg_column_that_is_required_is_never_staged_empty(tmp_path: Path, is_nullable: bool) -> None:
+    """The library would refuse the files, when the checkpoint is decided and nothing can be changed any more."""
+    target = Iceberg(tmp_path)
+    catalog = load_catalog("lake", **target.properties)
+    catalog.create_namespace("lake")
+    catalog.create_table("lake.rows", pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=is_nullable)])
+    target.rows = lambda numbers: frames.Frame(pa.table({"n": numbers}, schema=schema))  # type: ignore[method-assign]
+    if is_nullable:
+        with pytest.raises(Refused, match=r"its column n is required, and may be empty in the query.*coalesce\(n, …\)"):
+            _commit(target, 1, tmp_path)
+    else:
+        _commit(target, 1, tmp_path)
+        assert target.read() == [1]
 
 
 @pytest.mark.parametrize("is_older", [True, False])
