@@ -9,6 +9,7 @@ from airflow_provider_ckpt.coordinator.context import Context
 from airflow_provider_ckpt.protocol.codec import JsonObject
 from airflow_provider_ckpt.protocol.errors import Fenced, OutcomeUnknown
 from airflow_provider_ckpt.protocol.phases import Phase
+from airflow_provider_ckpt.protocol.pledge import has_nothing
 from airflow_provider_ckpt.protocol.records import SINK_DONE, Checkpoint, Ref, SinkCommit, SinkStatus
 from airflow_provider_ckpt.protocol.recovery import SinkMarker
 
@@ -43,7 +44,11 @@ def commit(context: Context, ref: Ref, attempt: int, committers: Mapping[str, Co
         check_current(context, ref, attempt)
         mark_decided(context, checkpoint.decision)
         for sink in context.store.sinks.of(ref):
-            if sink.status not in SINK_DONE and sink.sink in committers:
+            if sink.status in SINK_DONE:
+                continue
+            if has_nothing(sink.staged):
+                context.store.sinks.nothing_to_commit(ref, sink.sink, attempt)
+            elif sink.sink in committers:
                 _commit_one(context, ref, attempt, sink, committers[sink.sink])
         context.store.checkpoints.complete(ref, actor=context.actor)
     return context.store.checkpoints.get(ref)

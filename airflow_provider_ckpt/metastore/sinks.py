@@ -43,6 +43,19 @@ class Sinks:
                 tx.record("sink.committed", ref.pipeline, checkpoint=ref.id, attempt=attempt, actor=sink)
             return noted
 
+    def nothing_to_commit(self, ref: Ref, sink: str, attempt: int) -> bool:
+        """Note that a sink is done without a commit: an older version has left it waiting, with nothing staged."""
+        with self._engine.write() as tx:
+            return self._note(
+                tx,
+                ref,
+                sink,
+                guards.actor_is_current(ref.pipeline, attempt),
+                status=SinkStatus.NOTHING,
+                last_error=None,
+                published={"rows": 0},
+            )
+
     def not_committed(self, ref: Ref, sink: str, attempt: int, error: str, *, is_unknown: bool) -> None:
         """Note a failed try, or one whose outcome nobody knows; the checkpoint stays COMMITTING."""
         with self._engine.write() as tx:

@@ -151,12 +151,18 @@ def a_publication_is_whole_and_marked(trial: Trial) -> None:
 
 
 def a_batch_without_rows_leaves_nothing_behind(trial: Trial) -> None:
-    trial.stage(0, [])
+    sink = trial.subject.open()  # one that stays, as a driver's does
+    trial.stage(0, [], sink=sink)
     _check_nothing_left(trial)
-    trial.publish(1, [1])
-    trial.stage(2, [])
+    trial.commit(trial.publication(1, [trial.stage(1, [1], sink=sink)]), sink)
+    trial.expected.update([1])
+    trial.stage(2, [], sink=sink)
     _check_nothing_left(trial)
-    trial.check("after a batch without rows", marker=1)
+    trial.check("after batches without rows", marker=1)
+    waiting = [trial.stage(3, [3], sink=sink), trial.stage(4, [], sink=sink), trial.stage(5, [5], sink=sink)]
+    trial.commit(trial.publication(2, [waiting[0], waiting[2]]), sink)
+    trial.expected.update([3, 5])
+    trial.check("after a batch without rows between others", marker=2)
 
 
 def the_marker_names_the_newest_attempt(trial: Trial) -> None:

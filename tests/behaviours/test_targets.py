@@ -211,6 +211,22 @@ def test_a_query_that_has_done_nothing_yet_holds_nobody_up(house: House, target:
     _well(house, driver, target)
 
 
+def test_what_an_older_version_has_left_waiting_for_a_table_that_is_not_there_is_done(
+    house: House, target: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was stuck by it comes with the next version to get out."""
+    driver = _first(house, target)
+    with monkeypatch.context() as older:
+        older.setattr("airflow_provider_ckpt.metastore.checkpoints.has_nothing", lambda staged: False)
+        ref = house.in_flight(driver)
+        driver.acknowledge(ref)
+        complete(house.context, ref)
+    assert house.get(ref).phase is Phase.COMMITTING
+    go_back(house)
+    assert house.get(ref).phase is Phase.COMPLETED
+    _well(house, _start(house, target, "second"), target)
+
+
 def test_an_idle_pipeline_adds_no_version_and_every_checkpoint_of_it_can_be_gone_back_to(
     house: House, target: Subject
 ) -> None:

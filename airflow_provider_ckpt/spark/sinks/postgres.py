@@ -90,6 +90,7 @@ class PostgresSink(Sink):
         copy = Copy(url=self._url, statement=self._copy_statement(table, rows.columns))
         tasks = as_lines(rows).mapInArrow(copy, "part long, rows long, bytes long").collect()
         if not tasks:
+            self._tables.turn()  # its table may be dropped
             self._tables.forget(slot.name, SQL("run = %s"), [slot.run])
         return _Run(
             attempt=slot.attempt,
