@@ -14,7 +14,7 @@ from airflow_provider_ckpt.coordinator.rebuild import rebuild
 from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.phases import Phase
 from airflow_provider_ckpt.protocol.records import Ref, SinkStatus
-from airflow_provider_ckpt.spark.sinks import Name
+from airflow_provider_ckpt.spark.sinks import FilesSink, Name
 from airflow_provider_ckpt.spark.sinks.opening import reach_sinks_of
 from airflow_provider_ckpt.testing.scripted import SINK
 from tests.house import NAME, SETTINGS, House
@@ -314,15 +314,18 @@ def test_a_commit_that_a_person_called_committed_and_was_not_does_not_hold_up_th
 def test_accepted_duplicates_are_continued_where_the_target_is(
     house: House, tmp_path: Path, new_database: Callable[[str], str]
 ) -> None:
-    """Files can not go back. After a lost metastore they go on where they are, without asking again."""
+    """Files that somebody has taken can not go back. After a lost metastore they go on, without asking again."""
     target = Files(tmp_path)
     driver = _first(house, target)
     for _ in range(3):
         house.checkpoint(driver, events=2)
+    taken = target.path / FilesSink(str(target.path)).committed_files(driver.seat.name)[3][0]
+    taken.rename(tmp_path / "taken")
     go_back(house, to=1, accept=SINK)
     second = _start(house, target, "second")
     assert second.seat.published == 3
     second.process(1)
+    (tmp_path / "taken").rename(taken)
     rebuilt = House(new_database("sqlite"), house.folder)
     rebuild(rebuilt.context, reach=reach_sinks_of)
     go_back(rebuilt)
