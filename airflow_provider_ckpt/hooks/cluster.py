@@ -31,7 +31,7 @@ class ClusterKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ApplicationState:
     """What a cluster says of an application."""
 
     state: str  # in the cluster's own word
@@ -61,7 +61,7 @@ class Application:
     def __str__(self) -> str:
         return f"{self.kind} application {self.id}"
 
-    def ask(self) -> Sight | None:
+    def ask(self) -> ApplicationState | None:
         """What the cluster says now; None when it says nothing, which means nothing."""
         if not self.url:
             return None
@@ -76,8 +76,8 @@ class Application:
         if not self.url:
             _log.warning("%s can not be ended from here: its connection does not say where the cluster answers.", self)
             return False
-        sight = self.ask()
-        if sight is not None and sight.has_ended:
+        found = self.ask()
+        if found is not None and found.has_ended:
             return True
         try:
             _KILL[self.kind](self)
@@ -88,16 +88,16 @@ class Application:
         return True
 
 
-def _ask_yarn(application: Application) -> Sight:
+def _ask_yarn(application: Application) -> ApplicationState:
     try:
         app = _answer(_of_yarn(application))["app"]
     except HTTPError as error:
         if error.code != _GONE:
             raise
-        return Sight(state="unknown to the resource manager", has_ended=True)
+        return ApplicationState(state="unknown to the resource manager", has_ended=True)
     has_ended = app["state"] in ("FINISHED", "FAILED", "KILLED")
     state = f"{app['state']}, {app['finalStatus']}" if has_ended else app["state"]
-    return Sight(state=state, has_ended=has_ended, detail=str(app.get("diagnostics") or "").strip()[:_WORDS])
+    return ApplicationState(state=state, has_ended=has_ended, detail=str(app.get("diagnostics") or "").strip()[:_WORDS])
 
 
 def _kill_yarn(application: Application) -> None:
@@ -108,25 +108,25 @@ def _of_yarn(application: Application) -> str:
     return f"{application.url}/ws/v1/cluster/apps/{quote(application.id)}"
 
 
-def _ask_standalone(application: Application) -> Sight:
+def _ask_standalone(application: Application) -> ApplicationState:
     found = _answer(f"{application.url}/v1/submissions/status/{quote(application.id)}")
     state = str(found.get("driverState") or "unknown to the master")
-    return Sight(state=state, has_ended=state not in ("SUBMITTED", "RUNNING", "RELAUNCHING", "UNKNOWN"))
+    return ApplicationState(state=state, has_ended=state not in ("SUBMITTED", "RUNNING", "RELAUNCHING", "UNKNOWN"))
 
 
 def _kill_standalone(application: Application) -> None:
     _answer(f"{application.url}/v1/submissions/kill/{quote(application.id)}", method="POST", document={})
 
 
-def _ask_kubernetes(application: Application) -> Sight:
+def _ask_kubernetes(application: Application) -> ApplicationState:
     module = _kubernetes()
     try:
         pod = module.get_kube_client().read_namespaced_pod(application.id, application.url)
     except module.ApiException as error:
         if error.status != _GONE:
             raise
-        return Sight(state="there is no such pod", has_ended=True)
-    return Sight(state=str(pod.status.phase), has_ended=pod.status.phase in ("Succeeded", "Failed"))
+        return ApplicationState(state="there is no such pod", has_ended=True)
+    return ApplicationState(state=str(pod.status.phase), has_ended=pod.status.phase in ("Succeeded", "Failed"))
 
 
 def _kill_kubernetes(application: Application) -> None:
@@ -151,7 +151,7 @@ def _answer(url: str, *, method: str = "GET", document: JsonObject | None = None
     return json.loads(body) if body else {}
 
 
-_ASK: dict[ClusterKind, Callable[[Application], Sight]] = {
+_ASK: dict[ClusterKind, Callable[[Application], ApplicationState]] = {
     ClusterKind.YARN: _ask_yarn,
     ClusterKind.STANDALONE: _ask_standalone,
     ClusterKind.KUBERNETES: _ask_kubernetes,

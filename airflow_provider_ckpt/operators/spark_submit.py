@@ -103,7 +103,7 @@ class CheckpointedSparkSubmitOperator(SparkSubmitOperator):
         stop_pipeline(access, running, self.savepoint_on_kill, self._stopper)
         application = None if self._driver is None else self._driver.submitted
         if application is not None:
-            end_unclaimed(access, running, dict(application.to_json()))
+            end_unclaimed(access, running, dict(application.to_json()), self._stopper)
 
     def _running(self) -> Running:
         return Running(pipeline=self.pipeline, attempt=self._newest, since=self._since)

@@ -39,13 +39,8 @@ class Skip:
 
 def why_skip(request: TriggerRequest, seen: Situation) -> Skip | None:
     """Why no checkpoint may start now; None when it may."""
-    return (
-        _started_again(seen)
-        or _not_running(request, seen)
-        or _busy(seen)
-        or _not_due(request, seen)
-        or _cleanup_first(request, seen)
-    )
+    cannot = _started_again(seen) or _not_running(request, seen)
+    return cannot or _busy(seen) or _not_due(request, seen) or _cleanup_first(request, seen)
 
 
 def goes_before_cleanup(request: TriggerRequest, seen: Situation) -> bool:

@@ -78,7 +78,7 @@ class AttemptTrigger(CkptTrigger):
         access = await self.access()
         await asyncio.to_thread(stop_pipeline, access, self.running, self.savepoint, self.stopper)
         if self.application is not None:
-            await asyncio.to_thread(end_unclaimed, access, self.running, self.application)
+            await asyncio.to_thread(end_unclaimed, access, self.running, self.application, self.stopper)
 
     async def _until_ended(self) -> str:
         """What the metastore says."""
@@ -98,14 +98,14 @@ class AttemptTrigger(CkptTrigger):
         """What the cluster says."""
         while True:
             await asyncio.sleep(_ASK_EVERY)
-            sight = await asyncio.to_thread(_application(application).ask)
-            if sight is not None and sight.has_ended:
+            found = await asyncio.to_thread(_application(application).ask)
+            if found is not None and found.has_ended:
                 await asyncio.sleep(_SETTLED)  # what it wrote into the metastore before its end comes first
-                return f"its application {application['id']} has ended: {sight}"
+                return f"its application {application['id']} has ended: {found}"
 
     def _why_unclaimed(self) -> str:
-        sight = None if self.application is None else _application(self.application).ask()
-        state = f" Its application {self.application['id']} is {sight}." if self.application and sight else ""
+        found = None if self.application is None else _application(self.application).ask()
+        state = f" Its application {self.application['id']} is {found}." if self.application and found else ""
         return (
             f"no driver has claimed it within claim_timeout.{state} Give it more time with "
             f"`ckpt pipelines {self.running.pipeline} --set claim_timeout=1h`, or more room in the cluster"
@@ -124,7 +124,7 @@ class Running:
 def stop_pipeline(access: "Access", running: Running, savepoint: str, stopper: str) -> None:
     """Mean it to be stopped, with a savepoint where one is wanted and can be had; its driver sees it and ends.
 
-    Airflow ends a task also where it has lost sight of it and started it anew, and may do so late: then a newer attempt
+    Airflow ends a task also where it has lost found of it and started it anew, and may do so late: then a newer attempt
     has begun, or will see who has stopped the pipeline, or a person has started it; it stays as it is.
     """
     store = access.open_store()
@@ -144,7 +144,7 @@ def stop_pipeline(access: "Access", running: Running, savepoint: str, stopper: s
         store.close()
 
 
-def end_unclaimed(access: "Access", running: Running, application: dict[str, Any]) -> None:
+def end_unclaimed(access: "Access", running: Running, application: dict[str, Any], stopper: str) -> None:
     """End what waits in a cluster's queue for a pipeline that is stopped; a driver that runs ends by itself."""
     store = access.open_store()
     try:
@@ -152,9 +152,8 @@ def end_unclaimed(access: "Access", running: Running, application: dict[str, Any
         stopped = store.pipelines.get(running.pipeline).desired_state is DesiredState.STOPPED
         if not stopped or attempt.status is not AttemptStatus.PLANNED:
             return
-        reason = "its task in Airflow was ended before its driver came up"
         if _application(application).kill():
-            store.attempts.end(running.pipeline, running.attempt, AttemptStatus.STOPPED, actor=reason)
+            store.attempts.end(running.pipeline, running.attempt, AttemptStatus.STOPPED, actor=stopper)
     finally:
         store.close()
 

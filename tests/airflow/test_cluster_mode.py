@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Iterator
+from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from airflow_provider_ckpt.hooks.cluster import Application, ClusterKind, Sight
+from airflow_provider_ckpt.cli import ExitCode, main
+from airflow_provider_ckpt.hooks.cluster import Application, ApplicationState, ClusterKind
 from airflow_provider_ckpt.hooks.driver import DriverHook
 from airflow_provider_ckpt.operators.spark_submit import CheckpointedSparkSubmitOperator
 from airflow_provider_ckpt.protocol.cut import Graph
@@ -104,7 +107,7 @@ def test_an_application_that_the_cluster_has_forgotten_has_ended(house: House, y
 
 
 def test_an_application_in_the_queue_is_waited_for_and_given_up_after_its_own_time(
-    house: House, yarn: ResourceManager
+    house: House, yarn: ResourceManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run()
     trigger = submit(run)
@@ -118,9 +121,14 @@ def test_an_application_in_the_queue_is_waited_for_and_given_up_after_its_own_ti
         return await task
 
     event = within_seconds(wait())
-    with pytest.raises(AirflowFailException, match=rf"claim_timeout. Its application {ID} is ACCEPTED.*--set claim_t"):
+    with pytest.raises(AirflowFailException, match=rf"claim_timeout. Its application {ID} is ACCEPTED") as failed:
         run.resume(a_context(), event)
     assert yarn.killed == [ID]
+    advice = re.search(r"`ckpt ([^`]+)`", str(failed.value))
+    assert advice is not None
+    monkeypatch.setenv("CKPT_METASTORE", house.url)
+    assert main(advice[1].split()) == ExitCode.DONE
+    assert house.store.pipelines.get(NAME).settings.claim_timeout == timedelta(hours=1)
 
 
 def test_a_cluster_that_does_not_answer_ends_nothing(house: House, yarn: ResourceManager) -> None:
@@ -148,7 +156,7 @@ def test_an_application_that_was_replaced_is_ended_through_the_cluster(
     trigger = submit(old)
     house.store.attempts.claim(NAME, 1, "driver", Graph(()), application_id=ID)
     _submit_as(monkeypatch, yarn, "application_1794813644839_0002")
-    submit(a_run())  # Airflow has lost sight of the first, and nobody resumes it
+    submit(a_run())  # Airflow has lost found of the first, and nobody resumes it
     assert yarn.killed == [ID]
     event = within_seconds(fired(trigger))
     for still_there, killed in ((True, [ID, ID]), (False, [ID, ID])):
@@ -260,7 +268,7 @@ def test_kubernetes_is_asked_through_its_own_client(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes", ModuleType("kubernetes"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     application = Application(kind=ClusterKind.KUBERNETES, id="orders-driver", url="etl")
-    assert application.ask() == Sight(state="Pending", has_ended=False)
+    assert application.ask() == ApplicationState(state="Pending", has_ended=False)
     assert application.kill()
     assert application.kill(), "one that is gone is fine"
-    assert application.ask() == Sight(state="there is no such pod", has_ended=True)
+    assert application.ask() == ApplicationState(state="there is no such pod", has_ended=True)

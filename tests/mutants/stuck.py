@@ -81,8 +81,8 @@ STUCK = (
         name="an application that has ended in the cluster is waited for",
         area=Area.TRIGGERS,
         file="airflow_provider_ckpt/triggers/attempt.py",
-        text="if sight is not None and sight.has_ended:",
-        replacement="if sight is not None and sight.has_ended and not sight.detail:",
+        text="if found is not None and found.has_ended:",
+        replacement="if found is not None and found.has_ended and not found.detail:",
         tests=(f"{_CLUSTER}_an_application_that_dies_before_it_has_claimed_its_attempt_fails_it_at_once",),
     ),
     Bug(
