@@ -140,3 +140,9 @@ def test_a_target_that_was_never_there_does_not_go_where_it_has_never_been(house
     with pytest.raises(Refused, match=r"Restore what the target is at with `ckpt restore orders --to 1`"):
         _recover(house, target, refs[2], after=2)
     assert target.done == [("fence", 1)]
+
+
+def test_a_target_that_was_emptied_is_to_be_brought_back(house: House, refs: list[Ref]) -> None:
+    target = Target(None)
+    with pytest.raises(Refused, match=r"has nothing of it, and orders/3 is committed there.*Bring it back as it was"):
+        _recover(house, target, refs[2], after=2)

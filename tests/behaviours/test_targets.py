@@ -1,5 +1,6 @@
 """Real targets behind a scripted pipeline: a commit continues what its checkpoint saw, or is refused with a way out."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.utils.config import Config
 
+from airflow_provider_ckpt.cli import main
 from airflow_provider_ckpt.coordinator.commit import resolve
 from airflow_provider_ckpt.coordinator.complete import complete
 from airflow_provider_ckpt.coordinator.rebuild import rebuild
 from airflow_provider_ckpt.protocol.errors import Refused
 from airflow_provider_ckpt.protocol.phases import Phase
-from airflow_provider_ckpt.protocol.records import Ref, SinkStatus
+from airflow_provider_ckpt.protocol.records import AttemptStatus, Ref, SinkStatus
 from airflow_provider_ckpt.spark.sinks import FilesSink, Name
 from airflow_provider_ckpt.spark.sinks.opening import reach_sinks_of
 from airflow_provider_ckpt.testing.scripted import SINK
@@ -86,14 +88,14 @@ def test_a_roll_back_and_then_a_lost_metastore_lose_no_row(
     rebuilt.store.close()
 
 
-def test_a_target_that_can_not_go_forward_again_refuses_with_a_way_out_that_leads_out(
-    house: House, tmp_path: Path, new_database: Callable[[str], str]
+def test_a_target_that_can_not_go_forward_again_refuses_and_the_commands_that_it_prints_lead_out(
+    wall_house: House, tmp_path: Path, new_database: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else has written since: the way that is printed is followed to the letter."""
+    """Somebody else has written since: what is printed is typed, word by word."""
     target = Delta(tmp_path)
-    _roll_back_and_die(house, target)
+    _roll_back_and_die(wall_house, target)
     write_deltalake(target.path, pa.table({"n": pa.array([1000], pa.int64())}), mode="append")
-    rebuilt = House(new_database("sqlite"), house.folder)
+    rebuilt = House(new_database("sqlite"), wall_house.folder, clock=None)
     rebuild(rebuilt.context)
     go_back(rebuilt)
     with pytest.raises(Refused) as refused:
@@ -101,17 +103,25 @@ def test_a_target_that_can_not_go_forward_again_refuses_with_a_way_out_that_lead
     assert str(refused.value) == (
         "The target of orders/totals/sink is at checkpoint 1, and orders/3 continues checkpoint 2: what lies between "
         "is not there, and nothing is committed. Bring the target back to checkpoint 2; or give this commit up with "
-        "`ckpt resolve orders/3 --sink totals/sink --as abandoned`, and go back to what the target has with `ckpt "
-        "restore orders --to 1`."
+        "`ckpt resolve orders/3 --sink totals/sink --as abandoned --reason …`, and go back to what the target has with "
+        "`ckpt restore orders --to 1`."
     )
     assert sorted(target.read()) == [1, 2, 3, 1000], "nothing was committed"
-    third = Ref(NAME, 3)
-    assert resolve(rebuilt.context, third, SINK, SinkStatus.ABANDONED, reason="it said so").phase is Phase.COMPLETED
-    go_back(rebuilt, to=1)
+    _fail(rebuilt, str(refused.value))
+    monkeypatch.setenv("CKPT_METASTORE", rebuilt.url)
+    monkeypatch.setenv("CKPT_STORAGE", str(rebuilt.folder))
+    for command in re.findall(r"`ckpt (.*?)`", str(refused.value)):
+        assert main(command.split()) == 0, command
     driver = _start(rebuilt, target, "fourth")
     rebuilt.checkpoint(driver, events=4)
     assert sorted(target.read()) == [*range(1, driver.position + 1), 1000]
     rebuilt.store.close()
+
+
+def _fail(house: House, why: str) -> None:
+    """As the program does that was refused."""
+    current = house.store.pipelines.get(NAME).current_attempt or 0
+    house.store.attempts.end(NAME, current, AttemptStatus.FAILED, actor="tester", failure=why)
 
 
 def test_a_commit_that_finds_its_target_elsewhere_stays_open_and_says_how_it_ends(

@@ -190,7 +190,7 @@ def stands_elsewhere(ref: Ref, name: Name, found: int | None, expected: int | No
     return Refused(
         f"The target of {name} is at {_at(found)}, and {ref} continues {_at(expected)}: what lies between is not "
         f"there, and nothing is committed. Bring the target back to {_at(expected)}; or give this commit up with "
-        f"`ckpt resolve {ref} --sink {name.sink} --as abandoned`, {then}."
+        f"`ckpt resolve {ref} --sink {name.sink} --as abandoned --reason …`, {then}."
     )
 
 

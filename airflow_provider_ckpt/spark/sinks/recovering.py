@@ -135,6 +135,11 @@ def _go_to(context: Context, seat: Seat, start: _Start) -> bool:
 def _elsewhere(context: Context, seat: Seat, start: _Start, marker: SinkMarker, expected: int | None) -> Refused:
     if context.store.checkpoints.get(start.ref).phase is Phase.COMMITTING:
         return stands_elsewhere(start.ref, seat.name, marker.committed, expected)
+    if marker.committed is None:
+        return Refused(
+            f"The target of {seat.name} has nothing of it, and {start.ref} is committed there: it was emptied, or it is "
+            f"another one. Bring it back as it was with {start.ref}, or with the checkpoint that you restore."
+        )
     return Refused(
         f"The target of {seat.name} is at checkpoint {marker.committed}, and {start.ref} continues {expected}: what "
         f"lies between is not there any more. Restore what the target is at with `ckpt restore {start.ref.pipeline} "
