@@ -137,7 +137,7 @@ def _elsewhere(context: Context, seat: Seat, start: _Start, marker: SinkMarker, 
         return stands_elsewhere(start.ref, seat.name, marker.committed, expected)
     if marker.committed is None:
         return Refused(
-            f"The target of {seat.name} has nothing of it, and {start.ref} is committed there: it was emptied, or it is "
+            f"The target of {seat.name} has nothing of it, and {start.ref} is committed there: it was emptied, or is "
             f"another one. Bring it back as it was with {start.ref}, or with the checkpoint that you restore."
         )
     return Refused(
