@@ -203,7 +203,7 @@ class _Ladder:
             raise Refused(
                 f"Pipeline {self._pipeline} can not go back before {ref} is committed. Restore it without a target: "
                 f"its driver finishes the commit. Or say what became of it with `ckpt resolve {ref} --sink SINK "
-                f"--as committed|abandoned`; `ckpt show {ref}` names the sinks."
+                f"--as committed|abandoned --reason …`; `ckpt show {ref}` names the sinks."
             )
         price = Price(replay=max(self._inventory.now - checkpoint.triggered_at, timedelta(0)))
         return Choice(rung=Rung.CHECKPOINT, checkpoint=checkpoint, price=price)
@@ -396,8 +396,8 @@ class _Restore:
             return True
         raise Refused(
             f"Checkpoint {checkpoint.ref} is decided and can not be restored: {found.problems[0]} Say what became of "
-            f"its sinks with `ckpt resolve {checkpoint.ref} --sink SINK --as committed|abandoned`, then restore an "
-            "older one."
+            f"its sinks with `ckpt resolve {checkpoint.ref} --sink SINK --as committed|abandoned --reason …`, then "
+            "restore an older one."
         )
 
     def _unpin(self, attempt: Attempt) -> None:

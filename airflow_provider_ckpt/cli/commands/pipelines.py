@@ -21,7 +21,7 @@ _COLUMNS = ("PIPELINE", "HEALTH", "DESIRED", "ATTEMPT", "NEWEST", ">AGE", "IN FL
 def pipelines(args: argparse.Namespace, session: Session) -> Result:
     if args.pipeline is None:
         if args.settings or args.start or args.stop:
-            raise Misused("Say which pipeline to change: `ckpt pipelines NAME …`.")
+            raise Misused("Say which pipeline to change: `ckpt pipelines NAME --set …`.")
         return _all(session.reader)
     name = check_name("pipeline", args.pipeline)
     _change(args, session, name)

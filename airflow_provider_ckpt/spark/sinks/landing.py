@@ -203,6 +203,7 @@ def _move_elsewhere(move: tuple[Path, Path]) -> None:
 
 def staged_is_gone(name: Name, staged: object, target: object) -> Corrupt:
     return Corrupt(
-        f"{staged}, which {name} has staged, is gone and was not published as {target}. Bring it back, or give this "
-        "publication up with `ckpt resolve`."
+        f"{staged}, which {name} has staged, is gone and was not committed as {target}. Bring it back, or give the "
+        f"commit up: `ckpt list {name.pipeline}` names the checkpoint that is COMMITTING, and `ckpt show` of it prints "
+        "the command."
     )

@@ -162,8 +162,9 @@ class PostgresSink(Sink):
             found = 0 if self._tables.size(cursor, table) is None else self._insert(cursor, table, columns, batches)
             if found != expected:
                 raise Corrupt(
-                    f"{publication.ref} can not be published through {publication.name}: {found} of {expected} staged "
-                    f"rows are in {table}. Bring them back, or give it up with `ckpt resolve`."
+                    f"{publication.ref} can not be committed through {publication.name}: {found} of {expected} staged "
+                    f"rows are in {table}. Bring them back, or give it up with `ckpt resolve {publication.ref} --sink "
+                    f"{publication.name.sink} --as abandoned --reason …`."
                 )
 
     def _insert(self, cursor: psycopg.Cursor, table: str, columns: tuple[str, ...], runs: Sequence[_Run]) -> int:
