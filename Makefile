@@ -38,8 +38,8 @@ demo-spark: setup java ## the same without Airflow, by the ckpt command
 test: setup java classes ## all tests: real Spark, Airflow, PostgreSQL, S3, HDFS, a browser, kill -9; DURATIONS=file.md: what each took
 	@$(PYTEST) $(PARALLEL) --durations 25 $(if $(DURATIONS),--durations-table $(DURATIONS)) $(ARGS)
 
-test-unit: setup ## the quick tests, a minute and a half
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
+test-unit: setup ## the quick tests, a minute
+	@$(PYTEST) -n 3 --dist worksteal -m "not slow" tests/unit tests/behaviours $(ARGS)
 
 test-browser: setup java classes ## the page in a real Chromium, against a real Airflow
 	@$(PYTEST) -m browser $(ARGS)

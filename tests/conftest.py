@@ -1,5 +1,6 @@
 """Real servers for tests, started once per test process: PostgreSQL from a wheel, HDFS from a jar; and SQLite files."""
 
+import gc
 import logging
 import os
 import shutil
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.add_marker(pytest.mark.slow)
     yield
     order.longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: nobody looks through it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_on_postgresql(item: pytest.Function) -> bool:

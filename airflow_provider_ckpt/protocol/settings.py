@@ -1,10 +1,12 @@
 """What a pipeline's owner can set, with defaults that work."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from functools import lru_cache
 
-from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject
+from airflow_provider_ckpt.protocol.codec import Fields, Json, JsonObject, canonical
 from airflow_provider_ckpt.protocol.duration import check_duration, format_duration, parse_duration
 from airflow_provider_ckpt.protocol.errors import Corrupt, Misused
 from airflow_provider_ckpt.protocol.objectives import NAMES as OBJECTIVES
@@ -54,7 +56,12 @@ _POSITIVE = frozenset({"timeout", "attempt_ttl", "claim_timeout", "lease_ttl"})
 
 def settings_from_json(document: JsonObject) -> Settings:
     """Read settings as stored; what is missing gets its default, what is unknown is refused."""
-    fields_ = Fields("settings", {**Settings().to_json(), **document})
+    return _read(canonical(document))
+
+
+@lru_cache(maxsize=1000)  # with every row of a pipeline that is read, and seldom others
+def _read(data: bytes) -> Settings:
+    fields_ = Fields("settings", {**Settings().to_json(), **json.loads(data)})
     try:
         settings = Settings(
             **{name: _duration(name, fields_.text(name)) for name in _DURATIONS},

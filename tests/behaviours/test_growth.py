@@ -33,6 +33,8 @@ from airflow_provider_ckpt.testing import ScriptedPipeline
 from airflow_provider_ckpt.testing.scripted import SINK
 from tests.house import NAME, SETTINGS, House
 
+pytestmark = pytest.mark.slow
+
 A_DAY = 1000  # checkpoints
 GROWING = replace(
     SETTINGS,

@@ -44,6 +44,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return S3Storage(client, bucket, "some/prefix")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_pipeline_lives_dies_and_comes_back(
     kind: str, storage: Storage, new_database: Callable[[str], str], tmp_path: Path

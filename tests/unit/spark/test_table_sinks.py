@@ -94,6 +94,7 @@ class Iceberg(_Subject):
         return [row["n"] for row in self.load().scan().to_arrow().to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [Files, Delta, Iceberg])
 def test_sinks_of_files_and_tables_pass_the_conformance_kit(
     subject: Callable[[Path], Files | Delta | Iceberg], tmp_path: Path
