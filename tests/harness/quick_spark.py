@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
 
-# A driver lives for seconds here: compiling its code well takes longer than it saves.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false"
+# A driver lives for seconds here: compiling its code well takes longer than it saves. And nobody reads what it logs of
+# every batch, which costs most under Airflow: line by line through the task's log.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.log.level=WARN"
 _QUICK_FILES = (
     "-Dspark.hadoop.fs.file.impl=org.apache.hadoop.fs.local.QuickLocalFs$Checked "
     "-Dspark.hadoop.fs.AbstractFileSystem.file.impl=org.apache.hadoop.fs.local.QuickLocalFs"
