@@ -69,7 +69,7 @@ def test_sources_with_names_change_places_come_and_go_between_two_attempts(stage
 
 
 def test_sources_with_names_are_exact_where_offsets_are_kept_by_position(stage: Stage, out: Path) -> None:
-    """Their logs have names and their offsets have none: without the order all files would be read again."""
+    """Their logs have names and their offsets have none: only the order of the plan tells which belong together."""
     _kill_after_a_checkpoint(stage, out, version=1)
     swapped = _start(stage, 1, "returns:json,orders:json")
     assert swapped.wait() != 0

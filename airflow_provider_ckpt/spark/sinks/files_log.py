@@ -54,6 +54,7 @@ class FilesLog:
 
     def take_back(self, attempt: int, to: int) -> None:
         """Everything that was committed after a checkpoint: it never happened."""
+        self.finish_taking_back()  # of one that died: there is one note for each attempt
         later = [each for each in self._standing() if each > to]
         files: list[Json] = [file for each in later for file in self._files_of(each)]
         document: JsonObject = {"checkpoints": list(later), "files": files}

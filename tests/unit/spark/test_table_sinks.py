@@ -320,3 +320,18 @@ def test_where_somebody_has_taken_a_file_away_files_do_not_go_back_beyond_it(tmp
         sink.roll_back(NAME, 2, 1)
     sink.roll_back(NAME, 2, 2)
     assert sink.marker(NAME).committed == 2
+
+
+def test_a_roll_back_that_died_is_finished_by_the_next_one_of_the_same_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Files(tmp_path)
+    for id_ in (1, 2, 3):
+        _commit(target, id_, tmp_path)
+    sink = FilesSink(str(target.path))
+    with monkeypatch.context() as dies:
+        dies.setattr(files_log.FilesLog, "finish_taking_back", lambda _: None)
+        sink.roll_back(NAME, 2, 2)
+    assert sink.marker(NAME).committed == 2, "it is decided by its note"
+    sink.roll_back(NAME, 2, 1)
+    assert {file.name for file in target.path.glob("*.parquet")} == set(sink.committed_files(NAME)[1])
